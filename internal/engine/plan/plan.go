@@ -66,8 +66,8 @@ type EventType string
 
 // Event types.
 const (
-	Normal  EventType = corev1.EventTypeNormal
-	Warning EventType = corev1.EventTypeWarning
+	Normal  EventType = "Normal"
+	Warning EventType = "Warning"
 )
 
 // Event is one thing users see happen, attached to the decided object.
