@@ -68,9 +68,12 @@ type Problem struct {
 	Warning bool // admitted, with a warning
 }
 
-// String prints the problem as API machinery prints a field error.
+// String prints the problem as API machinery prints a field error. Without a
+// type the detail is the whole sentence.
 func (p Problem) String() string {
 	switch p.Type {
+	case "":
+		return p.Detail
 	case ProblemRequired, ProblemForbidden:
 		return fmt.Sprintf("%s: %s: %s", p.Field, p.Type, p.Detail)
 	default:
