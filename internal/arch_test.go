@@ -429,12 +429,7 @@ func (rs rules) depguard() string {
 			}
 		}
 		fmt.Fprintf(&b, "          allow:\n            - $gostd\n")
-		entries := make([]string, 0, len(r.allow))
-		for _, a := range r.allow {
-			entries = append(entries, guard(a))
-		}
-		sort.Strings(entries)
-		for _, e := range slices.Compact(entries) {
+		for _, e := range guards(r.allow) {
 			fmt.Fprintf(&b, "            - %s\n", e)
 		}
 		if len(r.never) == 0 {
@@ -442,7 +437,7 @@ func (rs rules) depguard() string {
 		}
 		fmt.Fprintf(&b, "          deny:\n")
 		for _, n := range r.never {
-			fmt.Fprintf(&b, "            - pkg: %s\n              desc: see docs/explanation/architecture.md\n", guard(n))
+			fmt.Fprintf(&b, "            - pkg: %s\n              desc: see docs/explanation/architecture.md\n", n)
 		}
 	}
 	return b.String()
@@ -459,9 +454,38 @@ func glob(pattern string) string {
 	return "**/" + pattern + "/*.go"
 }
 
-// overlap tells whether a package could fit both patterns.
-func overlap(vague, exact string) bool {
-	return fits(vague, strings.ReplaceAll(strings.TrimSuffix(exact, "/..."), "*", "x"))
+// overlap tells whether some package fits both patterns.
+func overlap(a, b string) bool {
+	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
+	for i := range min(len(as), len(bs)) {
+		switch {
+		case as[i] == "..." || bs[i] == "...":
+			return true
+		case as[i] != bs[i] && as[i] != "*" && bs[i] != "*":
+			return false
+		}
+	}
+	return len(as) == len(bs)
+}
+
+// guards turns patterns into sorted depguard entries. It leaves out an entry
+// that a wider one covers: depguard looks only at the nearest entry.
+func guards(patterns []string) []string {
+	entries := make([]string, 0, len(patterns))
+	for _, p := range patterns {
+		entries = append(entries, guard(p))
+	}
+	sort.Strings(entries)
+	var out []string
+	for _, e := range slices.Compact(entries) {
+		covered := slices.ContainsFunc(out, func(wide string) bool {
+			return !strings.HasSuffix(wide, "$") && strings.HasPrefix(e, wide)
+		})
+		if !covered {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // guard turns a pattern into a depguard entry. What * stands for is left open,
