@@ -22,7 +22,7 @@ func machineAPIControllers(p Params) *appsv1.Deployment {
 	manager := real("manager", p.Version)
 	proxy := pretend + "kube-rbac-proxy:" + p.Version
 	row := func(name string, health int32) container {
-		return container{name: name, image: manager, env: p.CloudEnv, port: health, health: health, args: []string{
+		return container{name: name, image: manager, cloud: true, port: health, health: health, args: []string{
 			"--controllers=" + name, "--namespace=" + NamespaceMachineAPI, "--leader-elect=true", "--health-addr=$(MILLWRIGHT_BIND_IP):" + strconv.Itoa(int(health)), "--v=3"}}
 	}
 	return deployment(NamespaceMachineAPI, "machine-api-controllers", 1, map[string]string{"api": "clusterapi", "k8s-app": "controller"},
@@ -47,7 +47,7 @@ func webhook(p Params) []client.Object {
 	}
 	labels := map[string]string{"k8s-app": "millwright-webhook"}
 	d := deployment(NamespaceMachineAPI, "millwright-webhook", 1, labels, onControlPlane("millwright-webhook", []container{
-		{name: "webhook", image: real("manager", p.Version), port: webhookPort, health: webhookHealth, env: p.CloudEnv, args: args},
+		{name: "webhook", image: real("manager", p.Version), port: webhookPort, health: webhookHealth, cloud: true, args: args},
 	}))
 	s := &corev1.Service{ObjectMeta: meta(NamespaceMachineAPI, WebhookService), Spec: corev1.ServiceSpec{
 		Selector: labels,
@@ -70,7 +70,7 @@ func machineApprover(p Params) *appsv1.Deployment {
 func cloudControllerManager(p Params) *appsv1.Deployment {
 	return deployment(NamespaceCloudController, "azure-cloud-controller-manager", 2, map[string]string{"k8s-app": "azure-cloud-controller-manager", "infrastructure.openshift.io/cloud-controller-manager": "Azure"},
 		onControlPlane("cloud-controller-manager", []container{
-			{name: "cloud-controller-manager", image: real("manager", p.Version), health: 10258, port: 10258, env: p.CloudEnv, args: []string{
+			{name: "cloud-controller-manager", image: real("manager", p.Version), health: 10258, port: 10258, cloud: true, args: []string{
 				"--controllers=cloud-node-controller,cloud-node-lifecycle-controller", "--namespace=" + NamespaceCloudController, "--leader-elect=true",
 				"--health-addr=$(MILLWRIGHT_BIND_IP):10258"}},
 		}))

@@ -33,6 +33,11 @@ const (
 	priorityClassClusterCritic = "system-cluster-critical"
 )
 
+// ConfigMapCloud, in the namespaces of components that talk to the cloud, may
+// hold environment variables with the endpoints and the CA of a cloud that is
+// not the public one.
+const ConfigMapCloud = "millwright-cloud"
+
 // Namespaces lists them all, in the order they are created.
 func Namespaces() []string {
 	return []string{NamespaceMachineAPI, NamespaceMachineConfig, NamespaceCloudController, NamespaceCloudOperator,
@@ -43,9 +48,6 @@ func Namespaces() []string {
 type Params struct {
 	Version string // image tag and version labels
 	InfraID string
-	// CloudEnv reaches every container that talks to the cloud: endpoints
-	// and CA of a cloud that is not the public one.
-	CloudEnv []corev1.EnvVar
 	// Admission holds RULE=MODE settings for the webhook.
 	Admission []string
 }
@@ -124,14 +126,18 @@ type container struct {
 	image  string // millwright/… runs for real
 	args   []string
 	port   int32
-	env    []corev1.EnvVar
+	cloud  bool  // talks to the cloud: reads ConfigMapCloud
 	health int32 // port of /readyz; 0: none
 }
 
 func containers(rows []container) []corev1.Container {
 	out := make([]corev1.Container, 0, len(rows))
 	for _, r := range rows {
-		c := corev1.Container{Name: r.name, Image: r.image, Args: r.args, Env: append([]corev1.EnvVar{podNamespace()}, r.env...), TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError}
+		c := corev1.Container{Name: r.name, Image: r.image, Args: r.args, Env: []corev1.EnvVar{podNamespace()}, TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError}
+		if r.cloud {
+			c.EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: ConfigMapCloud}, Optional: ptr.To(true)}}}
+		}
 		if r.port != 0 {
 			c.Ports = []corev1.ContainerPort{{Name: "port", ContainerPort: r.port, Protocol: corev1.ProtocolTCP}}
 		}
