@@ -1,0 +1,9 @@
+package controlplane
+
+import "syscall"
+
+// childAttr makes a child that dies with the thread that starts it and is not
+// reached by the terminal's interrupt: stopping has an order of its own.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
