@@ -10,6 +10,9 @@ import (
 // pollMoving is how often an instance in transition is looked at.
 const pollMoving = 3 * time.Second
 
+// pollDelete is how often the next step of a removal is tried.
+const pollDelete = 2 * time.Second
+
 // relook is how long a spec that the cloud called invalid rests.
 const relook = 10 * time.Minute
 

@@ -78,6 +78,8 @@ type Input struct {
 	Last   Last
 	Digest string    // of the spec as it is now
 	Did    Done      // in this reconcile
+	// Making: a create has begun in this reconcile that shows nothing yet.
+	Making bool
 	Now    time.Time // of this reconcile
 }
 
@@ -166,6 +168,10 @@ type Result struct {
 func (in Input) After(r Result) Input {
 	if r.Fault != nil {
 		in.Last = in.failed(r.Op, r.Fault)
+		return in
+	}
+	if r.Op == OpCreate && r.Instance != nil && r.Instance.ProviderID == "" && len(r.Instance.Addresses) == 0 {
+		in.Making, in.Last = true, Last{}
 		return in
 	}
 	switch r.Op {
@@ -273,6 +279,10 @@ func unasked(in Input, d plan.Decision[Status]) plan.Decision[Status] {
 // absent creates, unless something stands against it.
 func absent(in Input, d plan.Decision[Status]) plan.Decision[Status] {
 	if in.Goal != Keep || !in.Finalizer {
+		return d
+	}
+	if in.Making {
+		d.Wake = pollMoving
 		return d
 	}
 	last := in.Last
@@ -393,13 +403,13 @@ func remove(in Input) plan.Decision[Status] {
 		return shown(in, d, wait)
 	}
 	if in.Did.Delete {
-		d.Wake = pollMoving
+		d.Wake = pollDelete
 		return d
 	}
 	if in.Last.Op != OpDelete {
 		d.Status.Last = Last{}
 	}
 	d.Actions = append(d.Actions, plan.DeleteInstance{Key: in.Key})
-	d.Wake = pollMoving
+	d.Wake = pollDelete
 	return d
 }

@@ -117,7 +117,7 @@ func TestDecide(t *testing.T) {
 			in: wanted(func(in *instance.Input) {
 				in.Seen, in.Joined = instance.Seen{Instance: vm(cloud.StateFailed)}, true
 			})},
-		{name: "removes what may be left", why: "the VM is gone, its parts may not be", wake: 3 * time.Second,
+		{name: "removes what may be left", why: "the VM is gone, its parts may not be", wake: 2 * time.Second,
 			actions: []string{"delete instance w-1"}, in: wanted(func(in *instance.Input) { in.Goal = instance.Remove })},
 		{name: "hold", why: "the drain is on", in: wanted(func(in *instance.Input) { in.Goal = instance.Hold })},
 		{name: "remove, no credentials", why: "waits for them", outlook: instance.Waiting, wake: 20 * time.Second,

@@ -40,7 +40,7 @@ func (in Input) NeedsPods() bool {
 func (in Input) drain() drain {
 	switch {
 	case in.Drained:
-		return drain{done: true}
+		return drain{done: true, skipped: in.ExcludeDrain || in.NodeRef == nil}
 	case in.ExcludeDrain || in.NodeRef == nil:
 		return drain{done: true, skipped: true}
 	case len(in.PreDrain) > 0:
