@@ -144,7 +144,7 @@ type run struct {
 	b     Binding
 	cl    cloud.Cloud
 
-	size    int // next batch of the present streak
+	size int // next batch of the present streak
 
 	mu  sync.Mutex // guards out
 	out Outcome

@@ -169,4 +169,3 @@ func (r *run) cloud(ctx context.Context, a plan.CloudAction) error {
 		return fmt.Errorf("unknown cloud action %T", a)
 	}
 }
-
