@@ -50,7 +50,9 @@ func creations(in Input, all []Member, n int) []plan.Action {
 	uids := make([]string, 0, len(all))
 	for _, m := range all {
 		used[m.Name] = true
-		uids = append(uids, m.UID)
+		if m.Owner == OwnerOurs || m.Owner == OwnerNone && m.Match {
+			uids = append(uids, m.UID)
+		}
 	}
 	for _, t := range in.Taken {
 		used[t] = true
