@@ -76,8 +76,8 @@ type Input struct {
 	Gone bool
 
 	Last   Last
-	Digest string    // of the spec as it is now
-	Did    Done      // in this reconcile
+	Digest string // of the spec as it is now
+	Did    Done   // in this reconcile
 	// Making: a create has begun in this reconcile that shows nothing yet.
 	Making bool
 	Now    time.Time // of this reconcile
