@@ -154,17 +154,17 @@ func (o *debugOptions) run(ctx context.Context) (err error) {
 			err = removeErr
 		}
 	}()
-	pod, err = o.waitRunning(ctx, pod)
+	running, err := o.waitRunning(ctx, pod)
 	if err != nil {
 		return err
 	}
 	command, tty := o.command, o.tty
 	if len(command) == 0 {
 		command, tty = []string{"/bin/sh"}, !o.noTTY && term.TTY{In: o.streams.In}.IsTerminalIn()
-		o.say("Pod IP: %s\n", pod.Status.PodIP)
+		o.say("Pod IP: %s\n", running.Status.PodIP)
 		o.say("If you don't see a command prompt, try pressing enter.\n")
 	}
-	err = o.exec(ctx, pod, command, tty)
+	err = o.exec(ctx, running, command, tty)
 	var exit utilexec.ExitError
 	if errors.As(err, &exit) && exit.Exited() {
 		return utilexec.CodeExitError{Err: errors.New("error: non-zero exit code from debug container"), Code: exit.ExitStatus()}
@@ -231,7 +231,7 @@ func (o *debugOptions) waitRunning(ctx context.Context, pod *corev1.Pod) (*corev
 			return pods.Watch(ctx, opts)
 		},
 	}
-	event, err := watchtools.UntilWithSync(ctx, source, &corev1.Pod{}, nil, func(ev watch.Event) (bool, error) {
+	event, err := watchtools.UntilWithSync(ctx, cache.ToListWatcherWithWatchListSemantics(source, o.client), &corev1.Pod{}, nil, func(ev watch.Event) (bool, error) {
 		p, ok := ev.Object.(*corev1.Pod)
 		if !ok || ev.Type == watch.Deleted {
 			return false, fmt.Errorf("debug pod %s was deleted while it started", pod.Name)
