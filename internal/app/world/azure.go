@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -77,7 +76,7 @@ func (s *supervisor) startAzure(life context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the simulated Azure: %w", err)
 	}
-	if err := s.azure.Seed(azureLeftovers(s.params)); err != nil {
+	if err := s.azure.Seed(arm.Seed{InfraID: s.params.InfraID, MasterPrefix: simworld.MasterSubnet, WorkerPrefix: simworld.WorkerSubnet}); err != nil {
 		return fmt.Errorf("seed the simulated Azure: %w", err)
 	}
 	go func() {
@@ -144,16 +143,6 @@ func findBusybox() string {
 		}
 	}
 	return ""
-}
-
-// azureLeftovers is what an installer made in the resource group.
-func azureLeftovers(p simworld.Params) arm.Seed {
-	return arm.Seed{
-		ResourceGroup: p.ResourceGroup(), Location: simworld.Region,
-		VNet: p.VNet(), Subnets: map[string]string{p.Subnet("master"): simworld.MasterSubnet, p.Subnet("worker"): simworld.WorkerSubnet},
-		Gallery: p.Gallery(), Image: p.Image(), LoadBalancers: []string{p.InfraID, p.InfraID + "-internal"}, Identity: p.InfraID + "-identity",
-		Owner: p.InfraID,
-	}
 }
 
 // hardware turns the cloud's news into power switches.

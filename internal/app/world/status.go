@@ -66,3 +66,9 @@ func (s *supervisor) progress(message string) {
 		s.opts.Say("Waiting for %s", message)
 	}
 }
+
+func (b *statusBox) phaseIs(phase string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.phase == phase
+}

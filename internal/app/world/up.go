@@ -79,8 +79,9 @@ type supervisor struct {
 	hyper  *vm.Hypervisor
 	egress *kubelet.Egress
 
-	caPEM  []byte
-	status statusBox
+	caPEM     []byte
+	wasSeeded bool // by an earlier start
+	status    statusBox
 }
 
 // Check reports mistakes in the options, before anything is touched.
@@ -116,7 +117,7 @@ func Run(ctx context.Context, o Options, ready func(control.Status)) (err error)
 		return err
 	}
 	defer d.close()
-	s := &supervisor{opts: o, dir: d, binDir: binDir, clk: clock.RealClock{}}
+	s := &supervisor{opts: o, dir: d, binDir: binDir, clk: clock.RealClock{}, wasSeeded: d.state.Seeded}
 	s.started = s.clk.Now()
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
