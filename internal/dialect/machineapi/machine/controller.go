@@ -35,16 +35,16 @@ import (
 // The roles of this controller. Secrets are read one by one, in the Machine
 // API's own namespace only.
 //
-//+kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get;list;watch;patch
-//+kubebuilder:rbac:groups=machine.openshift.io,resources=machines/status,verbs=patch
-//+kubebuilder:rbac:groups=machine.openshift.io,resources=machines/finalizers,verbs=update
+//+kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get;list;watch;patch,namespace=openshift-machine-api
+//+kubebuilder:rbac:groups=machine.openshift.io,resources=machines/status,verbs=patch,namespace=openshift-machine-api
+//+kubebuilder:rbac:groups=machine.openshift.io,resources=machines/finalizers,verbs=update,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures,verbs=get;list;watch
 //+kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch;delete
 //+kubebuilder:rbac:groups="",resources=pods,verbs=get;list
 //+kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 //+kubebuilder:rbac:groups="",resources=secrets,verbs=get,namespace=openshift-machine-api
-//+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
-//+kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+//+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update,namespace=openshift-machine-api
+//+kubebuilder:rbac:groups="",resources=events,verbs=create;patch;update,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update;patch,namespace=openshift-machine-api
 
 // FieldNodeRef finds Machines by the name of their Node.
