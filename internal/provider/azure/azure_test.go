@@ -240,14 +240,7 @@ func TestDataDisksFollowTheirPolicy(t *testing.T) {
 	if _, err := s.until(t, in); err != nil {
 		t.Fatal(err)
 	}
-	for range 20 {
-		if err := s.cloud.Delete(t.Context(), in.Key); cloud.KindOf(err) == cloud.NotFound {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		s.clk.Step(time.Minute)
-	}
+	s.remove(t, in.Key)
 	var left []string
 	for _, l := range s.leaks() {
 		left = append(left, strings.Fields(l)[1])
@@ -258,4 +251,46 @@ func TestDataDisksFollowTheirPolicy(t *testing.T) {
 	if list, err := s.cloud.List(t.Context(), in.Owner); err != nil || len(list) != 0 {
 		t.Errorf("a disk kept on purpose is listed: %v, %v", list, err)
 	}
+}
+
+func TestAvailabilitySetLivesAsLongAsItsVMs(t *testing.T) {
+	s := newSubjectIn(t, "francesouth")
+	set := func() (out []string) {
+		for _, r := range s.arm.Snapshot() {
+			if r.Kind == "availabilityset" {
+				out = append(out, r.Name)
+			}
+		}
+		return out
+	}
+	for i, name := range []string{"m1", "m2"} {
+		if _, err := s.until(t, intent(name, "uid-"+name, workerSpec(func(s *spec.Spec) { s.Location, s.Zone = "francesouth", "" }))); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{infra + "-worker-as"}, set()); d != "" {
+			t.Errorf("sets with %d VMs (-want +got):\n%s", i+1, d)
+		}
+	}
+	for i, name := range []string{"m1", "m2"} {
+		s.remove(t, cloud.Key{UID: "uid-" + name, Name: name, Scope: group})
+		if got, want := len(set()), 1-i; got != want {
+			t.Errorf("sets after %s went: got %d, want %d", name, got, want)
+		}
+	}
+}
+
+// remove calls Delete until nothing is left.
+func (s *subject) remove(t *testing.T, key cloud.Key) {
+	t.Helper()
+	for range 20 {
+		err := s.cloud.Delete(t.Context(), key)
+		if cloud.KindOf(err) == cloud.NotFound {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.clk.Step(time.Minute)
+	}
+	t.Fatalf("%s does not go away", key.Name)
 }

@@ -22,6 +22,9 @@ import (
 // shelfLife is how long a region's catalogue is trusted.
 const shelfLife = 10 * time.Minute
 
+// alignedSet is the kind of availability set whose disks follow its VMs.
+const alignedSet = "Aligned"
+
 // market caches the sizes of regions; concurrent readers share one request.
 type market struct {
 	mu      sync.Mutex
@@ -33,12 +36,22 @@ type shelf struct {
 	ready chan struct{}
 	at    time.Time
 	skus  []*armcompute.ResourceSKU
-	err   error
+	// faultDomains is how many an availability set may have; 0: not told.
+	faultDomains int
+	err          error
 }
 
 // skusOf returns the VM sizes of a region, restricted ones included. The
 // request outlives the caller that began it only by the cloud's own timeout.
 func (c *Cloud) skusOf(ctx context.Context, region string) ([]*armcompute.ResourceSKU, error) {
+	s, err := c.shelfOf(ctx, region)
+	if err != nil {
+		return nil, err
+	}
+	return s.skus, nil
+}
+
+func (c *Cloud) shelfOf(ctx context.Context, region string) (*shelf, error) {
 	region = strings.ToLower(strings.ReplaceAll(region, " ", ""))
 	c.market.mu.Lock()
 	s := c.market.entries[region]
@@ -50,7 +63,7 @@ func (c *Cloud) skusOf(ctx context.Context, region string) ([]*armcompute.Resour
 	c.market.mu.Unlock()
 	select {
 	case <-s.ready:
-		return s.skus, s.err
+		return s, s.err
 	case <-ctx.Done():
 		return nil, fault("list vm sizes of "+region, "", ctx.Err())
 	}
@@ -71,8 +84,15 @@ func (c *Cloud) stock(ctx context.Context, region string, s *shelf) {
 			return
 		}
 		for _, sku := range page.Value {
-			if value(sku.ResourceType) == "virtualMachines" && sku.Name != nil {
-				s.skus = append(s.skus, sku)
+			switch value(sku.ResourceType) {
+			case "virtualMachines":
+				if sku.Name != nil {
+					s.skus = append(s.skus, sku)
+				}
+			case "availabilitySets":
+				if value(sku.Name) == alignedSet {
+					s.faultDomains, _ = strconv.Atoi(capability(sku, "MaximumPlatformFaultDomainCount"))
+				}
 			}
 		}
 	}

@@ -46,10 +46,15 @@ func account(secret string) cloud.Account {
 
 func newSubject(t *testing.T, opts ...azure.Option) *subject {
 	t.Helper()
+	return newSubjectIn(t, "francecentral", opts...)
+}
+
+func newSubjectIn(t *testing.T, region string, opts ...azure.Option) *subject {
+	t.Helper()
 	clk := clocktesting.NewFakeClock(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
 	srv, err := arm.New(arm.Config{
 		SubscriptionID: subscription, TenantID: tenant, ClientID: "client", ClientSecret: "secret",
-		Clock: clk, CreateDelay: 40 * time.Second, DeleteDelay: 40 * time.Second, TokenTTL: 10000 * time.Hour, Log: logr.Discard(),
+		Location: region, Clock: clk, CreateDelay: 40 * time.Second, DeleteDelay: 40 * time.Second, TokenTTL: 10000 * time.Hour, Log: logr.Discard(),
 	})
 	if err != nil {
 		t.Fatalf("start the simulator: %v", err)
@@ -101,7 +106,7 @@ func intent(name, uid string, s *spec.Spec) cloud.Intent {
 func (s *subject) leaks() []string {
 	var out []string
 	for _, r := range s.arm.Snapshot() {
-		if r.Tags[cloud.TagKey] != "" || r.Kind == "vm" || r.Kind == "nic" || r.Kind == "disk" {
+		if r.Tags[cloud.TagKey] != "" || r.Kind == "vm" || r.Kind == "nic" || r.Kind == "disk" || r.Kind == "availabilityset" {
 			out = append(out, r.Kind+" "+r.Name+" "+r.State)
 		}
 	}
@@ -140,7 +145,12 @@ func TestConformance(t *testing.T) {
 	t.Run("worker", func(t *testing.T) {
 		cloudtest.Run(t, func(t *testing.T) *cloudtest.Harness { return newSubject(t).harness(nil) })
 	})
-	t.Run("everything", func(t *testing.T) {
+	t.Run("without zones", func(t *testing.T) {
+		cloudtest.Run(t, func(t *testing.T) *cloudtest.Harness {
+			return newSubjectIn(t, "francesouth").harness(func(s *spec.Spec) { s.Location, s.Zone = "francesouth", "" })
+		})
+	})
+	t.Run("public address", func(t *testing.T) {
 		cloudtest.Run(t, func(t *testing.T) *cloudtest.Harness {
 			return newSubject(t).harness(func(s *spec.Spec) { s.PublicIP = true })
 		})

@@ -293,10 +293,11 @@ func (c *Cloud) ensureSet(ctx context.Context, j *job) error {
 	case !isNotFound(err):
 		return writeFault(j.op, prefix, err)
 	}
-	domains := int32(2)
-	if n := capability(j.sku, "MaximumPlatformFaultDomainCount"); n == "1" || n == "3" {
-		domains = int32(n[0] - '0')
+	stock, err := c.shelfOf(ctx, j.region)
+	if err != nil {
+		return err
 	}
+	domains := int32(max(1, stock.faultDomains))
 	updates := int32(5)
 	if domains == 1 {
 		updates = 1
@@ -308,7 +309,7 @@ func (c *Cloud) ensureSet(ctx context.Context, j *job) error {
 		}
 	}
 	_, err = c.sets.CreateOrUpdate(ctx, j.group, j.set, armcompute.AvailabilitySet{
-		Location: &j.region, Tags: shared, SKU: &armcompute.SKU{Name: to.Ptr("Aligned")},
+		Location: &j.region, Tags: shared, SKU: &armcompute.SKU{Name: to.Ptr(alignedSet)},
 		Properties: &armcompute.AvailabilitySetProperties{PlatformFaultDomainCount: &domains, PlatformUpdateDomainCount: &updates},
 	}, nil)
 	if err != nil {

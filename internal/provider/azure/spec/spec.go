@@ -65,17 +65,27 @@ func (Codec) Kind() string { return Kind }
 // Decode implements cloud.SpecCodec. Numbers and booleans are accepted where
 // a string is wanted, never the other way round. A field whose name differs
 // from a known one only in case or in at most two letters is refused; other
-// unknown fields are dropped with a warning.
+// unknown fields are dropped with a warning. Of a spec of another kind only
+// the kind is read.
 func (Codec) Decode(raw []byte) (cloud.Spec, []cloud.Problem, error) {
 	if t := bytes.TrimSpace(raw); len(t) == 0 || bytes.Equal(t, []byte("null")) {
 		return nil, nil, ErrNoValue
 	}
-	s := &Spec{}
-	if err := yaml.Unmarshal(raw, &s.AzureMachineProviderSpec); err != nil {
-		return nil, nil, err
-	}
 	var tree any
 	if err := yaml.Unmarshal(raw, &tree); err != nil {
+		return nil, nil, err
+	}
+	s := &Spec{}
+	if m, ok := tree.(map[string]any); ok {
+		if k, ok := m["kind"].(string); ok && k != "" && k != Kind {
+			// Another cloud's spec: Validate says so. Complaints about its
+			// fields would only hide that.
+			s.Kind = k
+			s.APIVersion, _ = m["apiVersion"].(string)
+			return s, nil, nil
+		}
+	}
+	if err := yaml.Unmarshal(raw, &s.AzureMachineProviderSpec); err != nil {
 		return nil, nil, err
 	}
 	return s, unknownFields(tree), nil

@@ -278,6 +278,18 @@ func TestDecodeIsAsTolerantAsTheOriginal(t *testing.T) {
 	}
 }
 
+func TestForeignKindIsNamedAndNothingElse(t *testing.T) {
+	s, problems, err := spec.Codec{}.Decode([]byte(`{"kind":"AWSMachineProviderConfig","apiVersion":"machine.openshift.io/v1beta1","subnet":{"filters":[]},"instanceType":"m5.large"}`))
+	if err != nil || len(problems) != 0 {
+		t.Fatalf("decode: %v, %v", problems, err)
+	}
+	got := texts(spec.Codec{}.Validate(spec.Codec{}.Default(s, cloud.SpecContext{InfraID: "w"}), cloud.SpecContext{}))
+	want := []string{`providerSpec.value.kind: Invalid value: "AWSMachineProviderConfig": must be AzureMachineProviderSpec (apiVersion machine.openshift.io/v1beta1)`}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("problems (-want +got):\n%s", d)
+	}
+}
+
 func TestDefaultFillsWhatIsMissing(t *testing.T) {
 	s, _, err := spec.Codec{}.Decode([]byte(`{"kind":"AzureMachineProviderSpec","apiVersion":"machine.openshift.io/v1beta1","osDisk":{"diskSizeGB":64}}`))
 	if err != nil {
@@ -344,6 +356,9 @@ func FuzzDecodeProviderSpec(f *testing.F) {
 		out, err := c.Encode(s)
 		if err != nil {
 			t.Fatalf("encode what was decoded: %v", err)
+		}
+		if !strings.Contains(string(out), `"publicIP"`) {
+			t.Fatalf("a field that is always stored is missing: %s", out)
 		}
 		again, problems, err := c.Decode(out)
 		if err != nil || len(problems) != 0 {

@@ -44,6 +44,10 @@ func (Codec) Validate(s cloud.Spec, c cloud.SpecContext) []cloud.Problem {
 		f.text("provider-kind", "providerSpec.value.kind", fmt.Sprintf("%T", s), mustBeKind)
 		return f
 	}
+	if as.Kind != "" && as.Kind != Kind {
+		f.text("provider-kind", "providerSpec.value.kind", as.Kind, mustBeKind)
+		return f
+	}
 	f.kind(as)
 	f.basics(as, c)
 	f.image(as.Image)
@@ -63,10 +67,6 @@ func (Codec) Validate(s cloud.Spec, c cloud.SpecContext) []cloud.Problem {
 const mustBeKind = "must be " + Kind + " (apiVersion " + apiVersion + ")"
 
 func (f *findings) kind(s *Spec) {
-	if s.Kind != "" && s.Kind != Kind {
-		f.text("provider-kind", "providerSpec.value.kind", s.Kind, mustBeKind)
-		return
-	}
 	gvk := s.GroupVersionKind()
 	group := gvk.Group == "machine.openshift.io" || gvk.Group == "azureproviderconfig.openshift.io"
 	if version := gvk.Version == "v1beta1" || gvk.Version == "v1"; !group || !version || gvk.Kind != Kind {
