@@ -1,6 +1,8 @@
 package azure_test
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -293,4 +295,36 @@ func (s *subject) remove(t *testing.T, key cloud.Key) {
 		s.clk.Step(time.Minute)
 	}
 	t.Fatalf("%s does not go away", key.Name)
+}
+
+func TestFailedInterfaceIsToldAndRepaired(t *testing.T) {
+	s := newSubject(t)
+	if err := s.arm.Fail(arm.Fault{Op: "nic.put", Code: "InternalServerError", Async: true}); err != nil {
+		t.Fatal(err)
+	}
+	in := intent("m", "uid", workerSpec(nil))
+	_, err := s.until(t, in)
+	if want := "failed to create nic m-nic for machine m: network interface m-nic failed to provision"; cloud.KindOf(err) != cloud.Transient || err.Error() != want {
+		t.Fatalf("got %v, want %s", err, want)
+	}
+	if _, err := s.until(t, in); err != nil {
+		t.Errorf("after the repair: %v", err)
+	}
+}
+
+func TestUnreachableAuthorityIsNoFaultOfTheCredentials(t *testing.T) {
+	web := httptest.NewTLSServer(http.NotFoundHandler())
+	url := web.URL
+	web.Close()
+	cl, err := azure.NewOpener(azure.WithCloud(url, url), azure.WithRetries(0)).Open(t.Context(), account("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = cl.Observe(t.Context(), cloud.Key{UID: "u", Name: "m", Scope: group})
+	if f := cloud.FaultOf(err); f == nil || f.Kind != cloud.Transient {
+		t.Errorf("got %v, want a transient fault", err)
+	}
+	if _, err := azure.NewOpener(azure.WithCA([]byte("none"))).Open(t.Context(), account("secret")); cloud.KindOf(err) != cloud.Credentials {
+		t.Errorf("a CA bundle without certificates: got %v, want a fault", err)
+	}
 }

@@ -68,7 +68,11 @@ func (c *Cloud) Create(ctx context.Context, in cloud.Intent) (cloud.Instance, er
 	if re := responseOf(err); err != nil && (re == nil || re.StatusCode != http.StatusPreconditionFailed) {
 		return cloud.Instance{}, writeFault(j.op, fmt.Sprintf("failed to create vm %s: failed to create VM: cannot create vm: ", in.Key.Name), err)
 	}
-	return c.observe(ctx, in.Key)
+	inst, err = c.observe(ctx, in.Key)
+	if cloud.KindOf(err) == cloud.NotFound {
+		return j.pending(), nil // accepted, but not to be seen yet
+	}
+	return inst, err
 }
 
 func (j *job) pending() cloud.Instance {
@@ -157,6 +161,7 @@ func (c *Cloud) ensurePublicIP(ctx context.Context, j *job) (string, bool, error
 }
 
 // ensureNIC returns the id of the network interface and whether it is ready.
+// One that failed to provision is written again, and the failure is told.
 func (c *Cloud) ensureNIC(ctx context.Context, j *job, publicIP string) (string, bool, error) {
 	name := nicName(j.in.Key.Name)
 	prefix := fmt.Sprintf("failed to create nic %s for machine %s: ", name, j.in.Key.Name)
@@ -172,6 +177,7 @@ func (c *Cloud) ensureNIC(ctx context.Context, j *job, publicIP string) (string,
 	case got.Properties != nil && value(got.Properties.ProvisioningState) != armnetwork.ProvisioningStateFailed:
 		return "", false, nil // being made, changed or deleted
 	}
+	broken := err == nil
 	nic, err := c.networkInterface(ctx, j, publicIP)
 	if err != nil {
 		return "", false, networkFault(j.op, prefix, err)
@@ -179,6 +185,9 @@ func (c *Cloud) ensureNIC(ctx context.Context, j *job, publicIP string) (string,
 	poller, err := c.nics.BeginCreateOrUpdate(ctx, j.group, name, nic, nil)
 	if err != nil {
 		return "", false, networkFault(j.op, prefix, err)
+	}
+	if broken {
+		return "", false, &cloud.Fault{Kind: cloud.Transient, Op: j.op, Reason: "ProvisioningFailed", Message: prefix + "network interface " + name + " failed to provision"}
 	}
 	return c.id(j.group, "Microsoft.Network", "networkInterfaces", name), poller.Done(), nil
 }

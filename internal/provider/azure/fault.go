@@ -85,7 +85,11 @@ var aadsts = regexp.MustCompile(`AADSTS\d+`)
 // busy too.
 func authentication(err *azidentity.AuthenticationFailedError) (cloud.Kind, string, time.Duration) {
 	reason := aadsts.FindString(err.Error())
-	if r := err.RawResponse; r != nil {
+	r := err.RawResponse
+	if r == nil && reason == "" {
+		return cloud.Transient, "AuthorityUnreachable", 0 // nobody refused anything
+	}
+	if r != nil {
 		switch {
 		case r.StatusCode == http.StatusTooManyRequests:
 			return cloud.Throttled, "TooManyRequests", retryAfter(r)
