@@ -72,6 +72,8 @@ func NewManager(cfg *rest.Config, o ManagerOptions) (manager.Manager, error) {
 func ClientConfig(cfg *rest.Config, component string) *rest.Config {
 	c := rest.CopyConfig(cfg)
 	c.QPS = -1
+	// Warnings are for people at a shell; here they would be a line per write.
+	c.WarningHandlerWithContext = rest.NoWarnings{}
 	if component != "" {
 		c.UserAgent = version.UserAgent(component)
 	}

@@ -20,3 +20,4 @@ package approver
 //+kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get;list;watch,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups="",resources=events,verbs=create;patch;update
 //+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
+//+kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update;patch,namespace=openshift-cluster-machine-approver
