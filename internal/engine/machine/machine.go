@@ -165,14 +165,14 @@ func DecideOwner(in Input, own instance.Input) plan.Decision[Status] {
 	return d
 }
 
-// DrainedBy returns the input as it is after the drain actions of a decision:
-// all of them performed when err is empty.
-func (in Input) DrainedBy(actions []plan.Action, err string) Input {
-	for _, a := range actions {
+// DrainedBy returns the input as it is after these actions were performed;
+// refused is why another one was not, empty when all were.
+func (in Input) DrainedBy(done []plan.Action, refused string) Input {
+	for _, a := range done {
 		switch a.(type) {
 		case plan.CordonNode:
 			in.Evicted.Tried = true
-			if err == "" && in.Node != nil {
+			if in.Node != nil {
 				n := *in.Node
 				n.Unschedulable = true
 				in.Node, in.Evicted.Cordoned = &n, true
@@ -181,8 +181,8 @@ func (in Input) DrainedBy(actions []plan.Action, err string) Input {
 			in.Evicted.Tried = true
 		}
 	}
-	if in.Evicted.Tried {
-		in.Evicted.Error = err
+	if refused != "" {
+		in.Evicted.Tried, in.Evicted.Error = true, refused
 	}
 	return in
 }

@@ -63,7 +63,6 @@ func (w *world) fold(actions []plan.Action, out act.Outcome, err error) error {
 			err = nil
 		case plan.CordonNode, plan.EvictPod:
 			refusal, err = err.Error(), nil
-			done = append(done, failed)
 		}
 	}
 	w.in = w.in.DrainedBy(done, refusal)
