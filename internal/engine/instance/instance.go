@@ -383,7 +383,9 @@ func remove(in Input) plan.Decision[Status] {
 		d.Status.Presence, d.Status.Gone = Absent, true
 		return d
 	}
-	d.Status.Presence = Absent
+	if in.Seen.Instance != nil || in.Seen.Fault != nil {
+		d.Status.Presence = Absent
+	}
 	if i := in.Seen.Instance; i != nil && i.State != cloud.StateLeftover {
 		d.Status.Presence, d.Status.Instance = Present, i
 		if i.State == cloud.StateDeleting && in.Recorded.State != i.State {

@@ -87,8 +87,8 @@ func exists(in Input) (plan.Condition, bool) {
 	case i.Presence == instance.Unknown && i.Fault != nil:
 		c.Status, c.Reason = corev1.ConditionUnknown, "ErrorCheckingProvider"
 		c.Message = "Failed to check if machine exists: " + i.Fault.Error()
-	case i.Presence == instance.Unknown:
-		return c, false
+	case i.Presence == instance.Unknown, in.Deleting:
+		return c, false // what was told last stays
 	case i.Outlook == instance.Lost:
 		c.Status, c.Severity, c.Reason = corev1.ConditionFalse, plan.SeverityWarning, "InstanceMissing"
 		c.Message = "Instance not found on provider"

@@ -150,7 +150,7 @@ func (c *controller) report(ctx context.Context, w *world, d plan.Decision[engin
 	}
 	c.memory.keep(key, w.machine.UID, d.Status.Instance.Last)
 	after := w.machine.DeepCopy()
-	if err := c.fill(after, d, w.own.Now); err != nil {
+	if err := c.fill(w, after, d); err != nil {
 		return err
 	}
 	if err := kube.PatchStatus(ctx, c.d.Client, w.machine, after); err != nil {

@@ -202,7 +202,14 @@ func conditionsOf(m *machinev1.Machine) []string {
 }
 
 func TestMachineComesToRunningInSixWrites(t *testing.T) {
+	for _, boot := range []time.Duration{0, 4 * time.Second} {
+		t.Run(boot.String(), func(t *testing.T) { comesToRunning(t, boot) })
+	}
+}
+
+func comesToRunning(t *testing.T, boot time.Duration) {
 	w := newWorld(t, worker(nil))
+	w.cloud.Slow(fake.OpCreate, boot)
 	w.running()
 	// The seventh is the MachineSet's create, the Node's own two are boot's.
 	ours := 0
@@ -253,6 +260,9 @@ func TestMachineComesToRunningInSixWrites(t *testing.T) {
 	}
 	if got := w.api.Writes() - before; got != 0 {
 		t.Errorf("%d writes while nothing changed: %v", got, w.api.Log()[before:])
+	}
+	if got := string(m.Status.ProviderStatus.Raw); got != `{"vmState":"Running"}` {
+		t.Errorf("provider status %s", got)
 	}
 	if !strings.Contains(w.log.String(), name+": created instance, requeuing") {
 		t.Errorf("log:\n%s", w.log)

@@ -18,9 +18,15 @@ import (
 	"millwright.io/millwright/internal/engine/plan"
 )
 
+// bootTime is how long a change of providerStatus alone may wait for the
+// Node, whose arrival is written anyway. The instance-state annotation tells
+// it meanwhile.
+const bootTime = time.Minute
+
 // fill writes a decision into the status. lastUpdated moves only when
 // something else did.
-func (c *controller) fill(m *machinev1.Machine, d plan.Decision[engine.Status], now time.Time) error {
+func (c *controller) fill(w *world, m *machinev1.Machine, d plan.Decision[engine.Status]) error {
+	now := w.own.Now
 	before := m.Status.DeepCopy()
 	s := d.Status
 	m.Status.Phase = pointer(string(s.Phase))
@@ -38,6 +44,10 @@ func (c *controller) fill(m *machinev1.Machine, d plan.Decision[engine.Status], 
 		m.Status.Addresses = nil
 	}
 	m.Status.Conditions = conditions(m.Status.Conditions, d.Conditions, now)
+	same := equality.Semantic.DeepEqual(*before, m.Status)
+	if same && s.Phase == engine.Provisioned && now.Sub(w.own.Since) < bootTime {
+		return nil
+	}
 	if err := c.providerStatus(m, s, now); err != nil {
 		return err
 	}
