@@ -123,6 +123,18 @@ func request(t testing.TB, name, signer, user, cn, org string, usages []certific
 	if signer == certificatesv1.KubeletServingSignerName {
 		dns, ips = []string{node}, []net.IP{net.ParseIP("10.0.128.5")}
 	}
+	o := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       certificatesv1.CertificateSigningRequestSpec{Request: certificateRequest(t, cn, org, dns, ips), SignerName: signer, Username: user, Groups: groups, Usages: usages},
+	}
+	if signer == certificatesv1.KubeAPIServerClientSignerName {
+		o.Spec.ExpirationSeconds = ptr.To[int32](86400)
+	}
+	return o
+}
+
+func certificateRequest(t testing.TB, cn, org string, dns []string, ips []net.IP) []byte {
+	t.Helper()
 	key, err := pki.NewKey()
 	if err != nil {
 		t.Fatal(err)
@@ -131,14 +143,7 @@ func request(t testing.TB, name, signer, user, cn, org string, usages []certific
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       certificatesv1.CertificateSigningRequestSpec{Request: pem, SignerName: signer, Username: user, Groups: groups, Usages: usages},
-	}
-	if signer == certificatesv1.KubeAPIServerClientSignerName {
-		o.Spec.ExpirationSeconds = ptr.To[int32](86400)
-	}
-	return o
+	return pem
 }
 
 func clientUsages() []certificatesv1.KeyUsage {
