@@ -10,6 +10,9 @@ import (
 // pollMoving is how often an instance in transition is looked at.
 const pollMoving = 3 * time.Second
 
+// pollMaking is how often a create is continued that shows nothing yet.
+const pollMaking = time.Second
+
 // pollDelete is how often the next step of a removal is tried.
 const pollDelete = 2 * time.Second
 

@@ -282,7 +282,7 @@ func absent(in Input, d plan.Decision[Status]) plan.Decision[Status] {
 		return d
 	}
 	if in.Making {
-		d.Wake = pollMoving
+		d.Wake = pollMaking
 		return d
 	}
 	last := in.Last

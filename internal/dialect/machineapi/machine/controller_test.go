@@ -286,8 +286,8 @@ func TestLaggingCacheRepeatsNoWrite(t *testing.T) {
 
 func TestQuotaWaitsAndEndsByItself(t *testing.T) {
 	w := newWorld(t, worker(nil))
-	text := "exceeding approved Total Regional Cores quota"
-	w.cloud.FailEvery(fake.OpCreateVM, &cloud.Fault{Kind: cloud.Quota, Reason: "OperationNotAllowed", Message: text})
+	text := `failed to reconcile machine "` + name + `": exceeding approved Total Regional Cores quota`
+	w.cloud.FailEvery(fake.OpCreateVM, &cloud.Fault{Kind: cloud.Quota, Reason: "OperationNotAllowed", Message: "exceeding approved Total Regional Cores quota"})
 	w.step()
 	if wake := w.step(); wake < 20*time.Second || wake > 30*time.Second {
 		t.Errorf("wake %s, want 20 to 30 s", wake)

@@ -56,10 +56,10 @@ func (w *world) fold(actions []plan.Action, out act.Outcome, err error) error {
 	if err != nil && failed != nil {
 		switch failed.(type) {
 		case plan.CreateInstance:
-			w.own = w.own.After(instance.Result{Op: instance.OpCreate, Fault: faultOf(err, failed)})
+			w.own = w.own.After(instance.Result{Op: instance.OpCreate, Fault: headed(faultOf(err, failed), w.in.Name)})
 			err = nil
 		case plan.DeleteInstance:
-			w.own = w.own.After(instance.Result{Op: instance.OpDelete, Fault: faultOf(err, failed)})
+			w.own = w.own.After(instance.Result{Op: instance.OpDelete, Fault: headedDelete(faultOf(err, failed), w.in.Name)})
 			err = nil
 		case plan.CordonNode, plan.EvictPod:
 			refusal, err = err.Error(), nil
@@ -105,6 +105,24 @@ func faultOf(err error, a plan.Action) *cloud.Fault {
 		return f
 	}
 	return &cloud.Fault{Kind: cloud.Transient, Op: a.String(), Message: err.Error(), Cause: err}
+}
+
+// headed returns a create's fault in the words users know: a refusal by name,
+// and one of the moment with the original's s.
+func headed(f *cloud.Fault, name string) *cloud.Fault {
+	g := *f
+	if g.Kind == cloud.Transient || g.Kind == "" {
+		g.Message = wire.TextReconcileRetried(name, f.Error())
+	} else {
+		g.Message = wire.TextReconcileFailed(name, f.Error())
+	}
+	return &g
+}
+
+func headedDelete(f *cloud.Fault, name string) *cloud.Fault {
+	g := *f
+	g.Message = wire.TextDeleteFailed(name, f.Error())
+	return &g
 }
 
 func (w *world) binding() act.Binding {

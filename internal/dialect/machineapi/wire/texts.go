@@ -34,6 +34,11 @@ func TextReconcileRetried(name, why string) string {
 	return fmt.Sprintf("failed to reconcile machine %qs: %s", name, why)
 }
 
+// TextDeleteFailed heads the text of a refused removal.
+func TextDeleteFailed(name, why string) string {
+	return fmt.Sprintf("failed to delete machine %q: %s", name, why)
+}
+
 // TextUserDataSecret says that first-boot data cannot be read.
 func TextUserDataSecret(name, namespace string, err error) string {
 	return fmt.Sprintf("error getting user data secret %s in namespace %s: %v", name, namespace, err)
