@@ -104,12 +104,13 @@ func (p *Provider) InstanceExists(ctx context.Context, n *corev1.Node) (bool, er
 	return err == nil, err
 }
 
-// InstanceShutdown says whether the instance is stopped or deallocated.
+// InstanceShutdown says whether the instance is stopped or deallocated. Lists
+// carry no power state, so it asks for the instance itself.
 func (p *Provider) InstanceShutdown(ctx context.Context, n *corev1.Node) (bool, error) {
 	if p.foreign(n) {
 		return false, nil
 	}
-	i, err := p.find(ctx, n)
+	i, err := p.observe(ctx, n)
 	if err != nil {
 		return false, err
 	}
@@ -127,24 +128,33 @@ func (p *Provider) InstanceMetadata(ctx context.Context, n *corev1.Node) (*cloud
 	if p.foreign(n) {
 		return nil, fmt.Errorf("node %s belongs to another cloud: provider ID %s", n.Name, n.Spec.ProviderID)
 	}
-	listed, err := p.find(ctx, n)
+	i, err := p.observe(ctx, n)
 	if err != nil {
 		return nil, err
+	}
+	return metadata(n, i), nil
+}
+
+// observe reads the Node's instance whole.
+func (p *Provider) observe(ctx context.Context, n *corev1.Node) (cloud.Instance, error) {
+	listed, err := p.find(ctx, n)
+	if err != nil {
+		return cloud.Instance{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	c, err := p.open(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("open cloud: %w", err)
+		return cloud.Instance{}, fmt.Errorf("open cloud: %w", err)
 	}
 	i, err := c.Observe(ctx, listed.Key)
 	if cloud.KindOf(err) == cloud.NotFound {
-		return nil, cloudprovider.InstanceNotFound
+		return cloud.Instance{}, cloudprovider.InstanceNotFound
 	}
 	if err != nil {
-		return nil, fmt.Errorf("observe instance of node %s: %w", n.Name, err)
+		return cloud.Instance{}, fmt.Errorf("observe instance of node %s: %w", n.Name, err)
 	}
-	return metadata(n, i), nil
+	return i, nil
 }
 
 func metadata(n *corev1.Node, i cloud.Instance) *cloudprovider.InstanceMetadata {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/operator"
+	"millwright.io/millwright/internal/sim/vm"
 	simworld "millwright.io/millwright/internal/sim/world"
 )
 
@@ -70,6 +71,12 @@ func (s *supervisor) missing(ctx context.Context, first bool) ([]string, error) 
 	}
 	if ready < want || want == 0 {
 		out = append(out, fmt.Sprintf("nodes (%d of %d ready)", ready, want))
+	}
+	// What Nodes and Deployments say may be from before a restart.
+	for _, r := range s.hyper.List() {
+		if r.Powered && r.Stage != vm.StageUp {
+			out = append(out, "machine "+r.Name)
+		}
 	}
 	for _, ns := range operator.Namespaces() {
 		var ds appsv1.DeploymentList
