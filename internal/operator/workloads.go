@@ -65,7 +65,6 @@ type Component struct {
 func Components(p Params) []Component {
 	return []Component{
 		{"machine-api-controllers", NamespaceMachineAPI, "machine-api-controllers", []client.Object{machineAPIControllers(p)}},
-		{"webhook", NamespaceMachineAPI, "millwright-webhook", webhook(p)},
 		{"machine-approver", NamespaceMachineApprover, "machine-approver-sa", []client.Object{machineApprover(p)}},
 		{"cloud-controller-manager", NamespaceCloudController, "cloud-controller-manager", []client.Object{cloudControllerManager(p), cloudNodeManager(p)}},
 		{"", NamespaceCloudOperator, "cluster-cloud-controller-manager", []client.Object{cloudOperator(p)}},

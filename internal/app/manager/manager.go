@@ -70,7 +70,6 @@ var table = map[string]struct {
 	"node-client-approver":            {setupNodeClientApprover, "cluster-machine-approver-leader"},
 	"cloud-node-controller":           {setupCloudNode("cloud-node-controller"), "cloud-controller-manager"},
 	"cloud-node-lifecycle-controller": {setupCloudNode("cloud-node-lifecycle-controller"), "cloud-controller-manager"},
-	"webhook":                         {setupWebhook, ""},
 }
 
 // Names lists the controllers that the binary holds, sorted.
