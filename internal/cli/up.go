@@ -23,7 +23,7 @@ the world when it is interrupted.`,
 	addDir(cmd, &o.Dir)
 	f := cmd.Flags()
 	f.BoolVar(&o.Detach, "detach", false, "return when ready and leave the world running")
-	f.IntVar(&o.Workers, "workers", 3, "worker nodes at the first start, 0 to 200")
+	f.IntVar(&o.Workers, "workers", 3, "worker nodes at the first start")
 	f.StringVar(&o.Machines, "machines", "rooted", "kind of machines: rooted or hollow")
 	f.DurationVar(&o.BootDelay, "boot-delay", 5*time.Second, "from power on to a machine's first service")
 	f.DurationVar(&o.VMDelay, "vm-delay", time.Second, "what the simulated cloud needs to provision a VM")

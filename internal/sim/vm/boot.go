@@ -27,17 +27,23 @@ func (h *Hypervisor) live(ctx context.Context, uuid string) {
 	print := h.printer(rec)
 	h.setStage(uuid, StageBooting)
 	print("Booting %s (%s, %d vCPU, %d MiB) in %s", rec.Name, rec.Size, rec.VCPUs, rec.MemoryMiB, rec.Location)
-	if err := h.boot(ctx, &rec, print); err != nil {
+	boot, joiner := h.boot, h.cfg.Joiner
+	if rec.Hollow {
+		boot, joiner = h.bootHollow, h.cfg.HollowJoiner
+	}
+	disk, err := boot(ctx, &rec, print)
+	if err != nil {
 		if ctx.Err() == nil {
 			print("Boot failed: %v", err)
 			h.setStage(uuid, StageFailed)
 		}
 		return
 	}
+	defer disk.close()
 	h.setStage(uuid, StageJoining)
-	m := Machine{Record: rec, BindIP: h.BindIP(rec.Number), Console: print}
+	m := Machine{Record: rec, BindIP: h.BindIP(rec.Number), Console: print, Disk: disk}
 	for {
-		err := h.cfg.Joiner.Join(ctx, m, func() { h.setStage(uuid, StageUp); print("Kubelet is up") })
+		err := joiner.Join(ctx, m, func() { h.setStage(uuid, StageUp); print("Kubelet is up") })
 		if ctx.Err() != nil {
 			print("Power off")
 			return
@@ -53,17 +59,45 @@ func (h *Hypervisor) live(ctx context.Context, uuid string) {
 }
 
 // boot brings the disk to the state in which services start.
-func (h *Hypervisor) boot(ctx context.Context, rec *Record, print func(string, ...any)) error {
+func (h *Hypervisor) boot(ctx context.Context, rec *Record, print func(string, ...any)) (Disk, error) {
+	if err := h.wait(ctx, rec); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(rec.Root)
+	if err != nil {
+		return nil, fmt.Errorf("open disk: %w", err)
+	}
+	if err := h.start(root, rec, print); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return rootDisk{root}, h.booted(rec)
+}
+
+// wait is the time a machine needs before its services start.
+func (h *Hypervisor) wait(ctx context.Context, rec *Record) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-h.cfg.Clock.After(h.cfg.BootDelay(rec.Hardware)):
+		return nil
 	}
-	root, err := os.OpenRoot(rec.Root)
-	if err != nil {
-		return fmt.Errorf("open disk: %w", err)
+}
+
+// booted keeps the new boot ID.
+func (h *Hypervisor) booted(rec *Record) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g := h.guests[rec.UUID]
+	if g == nil {
+		return nil // deleted meanwhile
 	}
-	defer func() { _ = root.Close() }()
+	g.rec.BootID = rec.BootID
+	return h.save(&g.rec)
+}
+
+// start empties what is volatile and, at the first boot, writes the image and
+// applies the user data.
+func (h *Hypervisor) start(root *os.Root, rec *Record, print func(string, ...any)) error {
 	for _, v := range volatile {
 		if err := root.RemoveAll(v); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("empty /%s: %w", v, err)
@@ -97,12 +131,6 @@ func (h *Hypervisor) boot(ctx context.Context, rec *Record, print func(string, .
 		if err := writeFile(root, "etc/machine-id", []byte(hex.EncodeToString(id)+"\n"), 0o444); err != nil {
 			return err
 		}
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if g := h.guests[rec.UUID]; g != nil {
-		g.rec.BootID = rec.BootID
-		return h.save(&g.rec)
 	}
 	return nil
 }

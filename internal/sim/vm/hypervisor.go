@@ -55,7 +55,10 @@ const (
 // Record is one machine as the hypervisor keeps it.
 type Record struct {
 	Hardware
-	Number  int    `json:"number"` // n of its loopback 127.w.n.1, 1..254
+	// Number is n of its loopback 127.w.n.1, 1..254; 0 for hollow machines.
+	Number int `json:"number,omitempty"`
+	// Hollow machines have no root: their disk is a few files in memory.
+	Hollow bool `json:"hollow,omitempty"`
 	Powered bool   `json:"powered"`
 	BootID  string `json:"bootID,omitempty"`
 	Stage   Stage  `json:"-"`
@@ -84,7 +87,8 @@ type Joiner interface {
 // Machine is what a Joiner may know of a booted machine.
 type Machine struct {
 	Record
-	BindIP  string // 127.w.n.1
+	BindIP  string // 127.w.n.1; empty for hollow machines
+	Disk    Disk
 	Console func(format string, args ...any)
 }
 
@@ -145,11 +149,14 @@ func (h *Hypervisor) PowerOn(hw Hardware) error {
 	defer h.mu.Unlock()
 	g := h.guests[hw.UUID]
 	if g == nil {
-		n, err := h.freeNumber()
-		if err != nil {
-			return err
+		rec := Record{Hardware: hw, Stage: StageOff, Root: h.rootOf(hw.UUID), Hollow: h.cfg.Hollow != nil && h.cfg.Hollow(hw)}
+		if !rec.Hollow {
+			var err error
+			if rec.Number, err = h.freeNumber(); err != nil {
+				return err
+			}
 		}
-		g = &guest{rec: Record{Hardware: hw, Number: n, Stage: StageOff, Root: h.rootOf(hw.UUID)}}
+		g = &guest{rec: rec}
 		h.guests[hw.UUID] = g
 	}
 	if g.cancel != nil {
@@ -277,7 +284,12 @@ func (h *Hypervisor) Console(uuid string) ([]byte, error) {
 }
 
 // BindIP returns the loopback address of machine number n.
-func (h *Hypervisor) BindIP(n int) string { return fmt.Sprintf("127.%d.%d.1", h.cfg.World, n) }
+func (h *Hypervisor) BindIP(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("127.%d.%d.1", h.cfg.World, n)
+}
 
 func (h *Hypervisor) consolePath(uuid string) string {
 	return filepath.Join(h.cfg.Dir, "vms", uuid, "console.log")
@@ -294,7 +306,11 @@ func (h *Hypervisor) setStage(uuid string, s Stage) {
 // save writes the record atomically; h.mu is held.
 func (h *Hypervisor) save(r *Record) error {
 	dir := filepath.Join(h.cfg.Dir, "vms", r.UUID)
-	if err := os.MkdirAll(r.Root, 0o755); err != nil {
+	made := r.Root
+	if r.Hollow {
+		made = dir
+	}
+	if err := os.MkdirAll(made, 0o755); err != nil {
 		return fmt.Errorf("make disk of %s: %w", r.Name, err)
 	}
 	b, err := json.MarshalIndent(r, "", "  ")
@@ -311,6 +327,9 @@ func (h *Hypervisor) save(r *Record) error {
 // link points machines/<name> to the root, replacing the link of an earlier
 // machine of that name; h.mu is held.
 func (h *Hypervisor) link(r *Record) error {
+	if r.Hollow {
+		return nil
+	}
 	l := filepath.Join(h.cfg.Dir, "machines", r.Name)
 	to := filepath.Join("..", "vms", r.UUID, "root")
 	if have, err := os.Readlink(l); err == nil && have == to {

@@ -26,15 +26,9 @@ const maxContents = 64 << 20
 // fetched. Paths never leave the root. On an error the disk may hold a part;
 // a first boot starts again from the beginning.
 func ApplyIgnition(root *os.Root, raw []byte) (string, error) {
-	if len(bytes.TrimSpace(raw)) == 0 {
-		return "", errors.New("no user data: give the machine a user-data Secret with key userData")
-	}
-	cfg, report, err := ignition.ParseCompatibleVersion(raw)
+	cfg, err := parseIgnition(raw)
 	if err != nil {
-		if s := strings.TrimSpace(report.String()); s != "" {
-			return "", fmt.Errorf("parse user data: %w: %s", err, s)
-		}
-		return "", fmt.Errorf("parse user data: %w", err)
+		return "", err
 	}
 	for _, d := range cfg.Storage.Directories {
 		if err := applyDirectory(root, d); err != nil {
@@ -58,6 +52,43 @@ func ApplyIgnition(root *os.Root, raw []byte) (string, error) {
 	}
 	return fmt.Sprintf("wrote %d directories, %d files, %d links, %d units", len(cfg.Storage.Directories),
 		len(cfg.Storage.Files), len(cfg.Storage.Links), len(cfg.Systemd.Units)), nil
+}
+
+func parseIgnition(raw []byte) (types.Config, error) {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return types.Config{}, errors.New("no user data: give the machine a user-data Secret with key userData")
+	}
+	cfg, report, err := ignition.ParseCompatibleVersion(raw)
+	if err == nil {
+		return cfg, nil
+	}
+	if s := strings.TrimSpace(report.String()); s != "" {
+		return types.Config{}, fmt.Errorf("parse user data: %w: %s", err, s)
+	}
+	return types.Config{}, fmt.Errorf("parse user data: %w", err)
+}
+
+// ignitionFiles returns the files of a first-boot config by name below the
+// root.
+func ignitionFiles(raw []byte) (map[string][]byte, error) {
+	cfg, err := parseIgnition(raw)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{}
+	for _, f := range cfg.Storage.Files {
+		name, err := rel(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		if f.Contents.Source == nil {
+			continue
+		}
+		if out[name], err = fetch(f.Contents); err != nil {
+			return nil, fmt.Errorf("file %s: %w", f.Path, err)
+		}
+	}
+	return out, nil
 }
 
 func rel(p string) (string, error) {

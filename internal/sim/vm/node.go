@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -71,16 +70,11 @@ type ConfigNode struct {
 
 // Join implements Joiner.
 func (n *ConfigNode) Join(ctx context.Context, m Machine, up func()) error {
-	root, err := os.OpenRoot(m.Root)
-	if err != nil {
-		return fmt.Errorf("open disk: %w", err)
-	}
-	defer func() { _ = root.Close() }()
-	boot, err := bootstrapConfig(root)
+	boot, err := bootstrapConfig(m.Disk)
 	if err != nil {
 		return err
 	}
-	cfg, err := n.clientConfig(ctx, root, boot, m)
+	cfg, err := n.clientConfig(ctx, boot, m)
 	if err != nil {
 		return err
 	}
@@ -115,16 +109,16 @@ func (n *ConfigNode) Join(ctx context.Context, m Machine, up func()) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	wg.Go(func() { n.serve(ctx, root, cfg, m, serving) })
-	wg.Go(func() { n.components(ctx, root, cfg, m) })
+	wg.Go(func() { n.serve(ctx, cfg, m, serving) })
+	wg.Go(func() { n.components(ctx, cfg, m) })
 	up()
 	return k.Run(ctx)
 }
 
 // bootstrapConfig reads what the first boot left. Its absence is the usual
 // reason for which a machine never joins.
-func bootstrapConfig(root *os.Root) (*rest.Config, error) {
-	raw, err := root.ReadFile(pathBootstrapKubeconfig)
+func bootstrapConfig(disk Disk) (*rest.Config, error) {
+	raw, err := disk.Read(pathBootstrapKubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("/%s is missing: the user data did not bring a bootstrap kubeconfig", pathBootstrapKubeconfig)
 	}
@@ -141,8 +135,8 @@ func bootstrapConfig(root *os.Root) (*rest.Config, error) {
 
 // clientConfig returns the node's own identity: the certificate on disk, or
 // a new one asked for with the bootstrap identity.
-func (n *ConfigNode) clientConfig(ctx context.Context, root *os.Root, boot *rest.Config, m Machine) (*rest.Config, error) {
-	bundle, err := root.ReadFile(pathKubeletClient)
+func (n *ConfigNode) clientConfig(ctx context.Context, boot *rest.Config, m Machine) (*rest.Config, error) {
+	bundle, err := m.Disk.Read(pathKubeletClient)
 	if err != nil || !n.valid(bundle) {
 		m.Console("kubelet: requesting a client certificate for system:node:%s", m.Name)
 		bundle, err = n.request(ctx, boot, certRequest{
@@ -153,7 +147,7 @@ func (n *ConfigNode) clientConfig(ctx context.Context, root *os.Root, boot *rest
 		if err != nil {
 			return nil, fmt.Errorf("get client certificate: %w", err)
 		}
-		if err := writeFile(root, pathKubeletClient, bundle, 0o600); err != nil {
+		if err := m.Disk.Write(pathKubeletClient, bundle, 0o600); err != nil {
 			return nil, err
 		}
 		m.Console("kubelet: client certificate issued")
@@ -166,8 +160,8 @@ func (n *ConfigNode) clientConfig(ctx context.Context, root *os.Root, boot *rest
 }
 
 // serve gets the serving certificate and installs it.
-func (n *ConfigNode) serve(ctx context.Context, root *os.Root, cfg *rest.Config, m Machine, into *servingCert) {
-	bundle, err := root.ReadFile(pathKubeletServer)
+func (n *ConfigNode) serve(ctx context.Context, cfg *rest.Config, m Machine, into *servingCert) {
+	bundle, err := m.Disk.Read(pathKubeletServer)
 	for err != nil || !n.valid(bundle) {
 		// The Node must exist first: approvers check it.
 		if n.waitNode(ctx, cfg, m.Name) != nil {
@@ -188,7 +182,7 @@ func (n *ConfigNode) serve(ctx context.Context, root *os.Root, cfg *rest.Config,
 			continue
 		}
 		m.Console("kubelet: serving certificate issued")
-		if err := writeFile(root, pathKubeletServer, bundle, 0o600); err != nil {
+		if err := m.Disk.Write(pathKubeletServer, bundle, 0o600); err != nil {
 			m.Console("kubelet: %v", err)
 			return
 		}
@@ -203,7 +197,7 @@ type component struct{ name, cn, org string }
 
 // components asks, some time after the node came up and again at 80 % of
 // their life, for the node components' certificates.
-func (n *ConfigNode) components(ctx context.Context, root *os.Root, cfg *rest.Config, m Machine) {
+func (n *ConfigNode) components(ctx context.Context, cfg *rest.Config, m Machine) {
 	delay := n.NodeClientDelay
 	for {
 		select {
@@ -217,7 +211,7 @@ func (n *ConfigNode) components(ctx context.Context, root *os.Root, cfg *rest.Co
 			{"multus", "system:multus:" + m.Name, "system:multus"},
 		} {
 			path := pathNodeCerts + "/" + c.name + ".pem"
-			if have, err := root.ReadFile(path); err == nil && n.fresh(have) {
+			if have, err := m.Disk.Read(path); err == nil && n.fresh(have) {
 				continue
 			}
 			ttl := nodeClientTTL
@@ -229,7 +223,7 @@ func (n *ConfigNode) components(ctx context.Context, root *os.Root, cfg *rest.Co
 				return
 			}
 			if err == nil {
-				err = writeFile(root, path, bundle, 0o600)
+				err = m.Disk.Write(path, bundle, 0o600)
 			}
 			if err != nil {
 				m.Console("%s: get client certificate: %v", c.name, err)

@@ -1,0 +1,55 @@
+package vm
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"millwright.io/millwright/internal/sim/kubelet"
+)
+
+// HollowNode is the Joiner of hollow machines: the same first boot and the
+// same certificates as ConfigNode, and a kubelet that is one member of a pool.
+type HollowNode struct {
+	ConfigNode
+	Pool *kubelet.Pool
+}
+
+// Join implements Joiner.
+func (n *HollowNode) Join(ctx context.Context, m Machine, up func()) error {
+	boot, err := bootstrapConfig(m.Disk)
+	if err != nil {
+		return err
+	}
+	cfg, err := n.clientConfig(ctx, boot, m)
+	if err != nil {
+		return err
+	}
+	err = n.Pool.AddNode(kubelet.HollowNode{
+		NodeName:         m.Name,
+		NodeLabels:       map[string]string{"node.openshift.io/os_id": "rhcos"},
+		Addresses:        []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: m.PrivateIP}, {Type: corev1.NodeHostName, Address: m.Name}},
+		ProviderExternal: true,
+		Capacity: corev1.ResourceList{
+			corev1.ResourceCPU:    *resource.NewQuantity(int64(m.VCPUs), resource.DecimalSI),
+			corev1.ResourceMemory: *resource.NewQuantity(m.MemoryMiB<<20, resource.BinarySI),
+			corev1.ResourcePods:   *resource.NewQuantity(250, resource.DecimalSI),
+		},
+		OSImage: "Red Hat Enterprise Linux CoreOS 9.6.20251015-0", BootID: m.BootID,
+		MachineID: strings.ReplaceAll(m.UUID, "-", ""), KubeletVersion: n.KubeletVersion,
+	})
+	if err != nil {
+		return err
+	}
+	defer n.Pool.RemoveNode(m.Name)
+	up()
+	var wg sync.WaitGroup
+	wg.Go(func() { n.serve(ctx, cfg, m, &servingCert{}) })
+	wg.Go(func() { n.components(ctx, cfg, m) })
+	wg.Wait()
+	<-ctx.Done()
+	return ctx.Err()
+}
