@@ -235,12 +235,19 @@ func (c *cluster) untilLog(t *testing.T, name, want string) string {
 	return got
 }
 
-// pid reads the process ID that echo prints first.
 func (c *cluster) pid(t *testing.T, name string) int {
 	t.Helper()
+	return pidIn(t, c.untilLog(t, name, "pid "))
+}
+
+// pidIn finds the process ID that echo prints. Its line need not be the
+// first: standard error comes through another pipe.
+func pidIn(t *testing.T, log string) int {
+	t.Helper()
 	var pid int
-	if _, err := fmt.Sscanf(c.untilLog(t, name, "pid "), "pid %d", &pid); err != nil {
-		t.Fatal(err)
+	_, rest, _ := strings.Cut(log, "pid ")
+	if _, err := fmt.Sscanf(rest, "%d", &pid); err != nil {
+		t.Fatalf("find the process ID in %q: %v", log, err)
 	}
 	return pid
 }

@@ -365,7 +365,7 @@ func (c *cluster) nodeVersion(t *testing.T) string {
 }
 
 func (c *cluster) testEnd(t *testing.T, cfg Config, stop func()) {
-	pid := c.pid2(t)
+	pid := c.echoPID(t)
 	stop()
 	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
 		t.Fatalf("process %d outlives its kubelet: %v", pid, err)
@@ -383,12 +383,8 @@ func (c *cluster) testEnd(t *testing.T, cfg Config, stop func()) {
 	again()
 }
 
-// pid2 is the process of the pod of two containers.
-func (c *cluster) pid2(t *testing.T) int {
+// echoPID is the process of the pod of two containers.
+func (c *cluster) echoPID(t *testing.T) int {
 	t.Helper()
-	var pid int
-	if _, err := fmt.Sscanf(c.logs(t, "echo", corev1.PodLogOptions{Container: "main"}), "pid %d", &pid); err != nil {
-		t.Fatal(err)
-	}
-	return pid
+	return pidIn(t, c.logs(t, "echo", corev1.PodLogOptions{Container: "main"}))
 }
