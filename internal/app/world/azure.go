@@ -12,6 +12,7 @@ import (
 	"millwright.io/millwright/internal/pki"
 	"millwright.io/millwright/internal/provider/azure"
 	"millwright.io/millwright/internal/sim/arm"
+	"millwright.io/millwright/internal/sim/kubelet"
 	"millwright.io/millwright/internal/sim/vm"
 	simworld "millwright.io/millwright/internal/sim/world"
 )
@@ -20,6 +21,9 @@ import (
 const (
 	azurePort = 8443
 	caLife    = 10 * 365 * 24 * time.Hour
+	// hollowLeases is how often hollow nodes renew their Leases: thousands of
+	// them at the usual 10 s would be most of what the API server does.
+	hollowLeases = 60 * time.Second
 )
 
 // azureAddr is where the simulated Azure listens: 127.w.255.2.
@@ -53,15 +57,8 @@ func (s *supervisor) startAzure(life context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.hyper, err = vm.New(life, vm.Config{
-		Dir: s.dir.path, World: s.dir.state.World, BootDelay: s.bootDelay, Busybox: findBusybox(), Clock: s.clk, Log: s.opts.Log,
-		Joiner: &vm.ConfigNode{
-			BinDir: s.binDir, LogDir: s.dir.join("logs", "pods"), PodDir: s.dir.join("pods"), Network: s.egress,
-			NodeClientDelay: s.opts.NodeClientDelay, KubeletVersion: "v1.37.2", Clock: s.clk, Log: s.opts.Log,
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("start machines: %w", err)
+	if err := s.startHypervisor(life); err != nil {
+		return err
 	}
 	l, err := net.Listen("tcp", s.azureAddr())
 	if err != nil {
@@ -88,10 +85,44 @@ func (s *supervisor) startAzure(life context.Context) error {
 	return nil
 }
 
+// startHypervisor makes the machines' host. Control plane machines always
+// have a root, since real processes run on them.
+func (s *supervisor) startHypervisor(life context.Context) error {
+	node := vm.ConfigNode{
+		BinDir: s.binDir, LogDir: s.dir.join("logs", "pods"), PodDir: s.dir.join("pods"), Network: s.egress,
+		NodeClientDelay: s.opts.NodeClientDelay, KubeletVersion: "v1.37.2", Clock: s.clk, Log: s.opts.Log,
+	}
+	cfg := vm.Config{
+		Dir: s.dir.path, World: s.dir.state.World, BootDelay: s.bootDelay, Busybox: findBusybox(), Clock: s.clk, Log: s.opts.Log, Joiner: &node,
+	}
+	if s.opts.Machines == MachinesHollow {
+		pool, err := kubelet.NewHollow(kubelet.PoolConfig{Rest: s.admin, Impersonate: true, LeaseInterval: hollowLeases, Log: s.opts.Log, Clock: s.clk})
+		if err != nil {
+			return fmt.Errorf("start hollow nodes: %w", err)
+		}
+		go func() {
+			if err := pool.Run(life); err != nil && life.Err() == nil {
+				s.opts.Say("Hollow nodes ended: %v", err)
+			}
+		}()
+		cfg.Hollow = func(h vm.Hardware) bool { return !s.isMaster(h.Name) }
+		cfg.HollowJoiner = &vm.HollowNode{ConfigNode: node, Pool: pool}
+	}
+	var err error
+	if s.hyper, err = vm.New(life, cfg); err != nil {
+		return fmt.Errorf("start machines: %w", err)
+	}
+	return nil
+}
+
+func (s *supervisor) isMaster(name string) bool {
+	return strings.HasPrefix(name, s.params.InfraID+"-master-")
+}
+
 // bootDelay spares the control plane an installer's machines: they have been
 // up for long when a world begins.
 func (s *supervisor) bootDelay(h vm.Hardware) time.Duration {
-	if strings.HasPrefix(h.Name, s.params.InfraID+"-master-") && !s.dir.state.Seeded {
+	if s.isMaster(h.Name) && !s.dir.state.Seeded {
 		return 0
 	}
 	return s.opts.BootDelay

@@ -35,6 +35,10 @@ const (
 	MachinesNspawn = "nspawn"
 )
 
+// maxWorkers bounds --workers: a machine with a root has a loopback network
+// of its own, of which there are 254, and the control plane's need some.
+var maxWorkers = map[string]int{MachinesRooted: 200, MachinesHollow: 5000}
+
 // ClusterVersion is the OpenShift version a new world claims to be.
 const ClusterVersion = "4.20.0"
 
@@ -93,8 +97,8 @@ func (o Options) Check() error {
 	default:
 		return &UsageError{fmt.Sprintf("--machines %q: want rooted or hollow", o.Machines)}
 	}
-	if o.Workers < 0 || o.Workers > 200 {
-		return &UsageError{fmt.Sprintf("--workers %d: want 0 to 200", o.Workers)}
+	if o.Workers < 0 || o.Workers > maxWorkers[o.Machines] {
+		return &UsageError{fmt.Sprintf("--workers %d: want 0 to %d with --machines %s", o.Workers, maxWorkers[o.Machines], o.Machines)}
 	}
 	if o.BootDelay < 0 || o.BootDelay > time.Hour {
 		return &UsageError{fmt.Sprintf("--boot-delay %s: want 0s to 1h", o.BootDelay)}
@@ -208,12 +212,20 @@ func (s *supervisor) planeOptions(binary string) controlplane.Options {
 	o := controlplane.Options{
 		Dir: s.dir.join("controlplane"), Binary: binary, EgressSocket: s.egressSocket(),
 		ControllerManager: true, Scheduler: true, ServiceCIDR: simworld.ServiceCIDR,
-		NodeMonitorGrace: nodeMonitorGrace, Log: s.opts.Say, Clock: s.clk,
+		NodeMonitorGrace: s.nodeMonitorGrace(), Log: s.opts.Say, Clock: s.clk,
 	}
 	if s.opts.Audit {
 		o.AuditLog = s.dir.join("logs", "audit.log")
 	}
 	return o
+}
+
+// nodeMonitorGrace leaves room for three Leases of the slowest kubelets.
+func (s *supervisor) nodeMonitorGrace() time.Duration {
+	if s.opts.Machines == MachinesHollow {
+		return 3 * hollowLeases
+	}
+	return nodeMonitorGrace
 }
 
 func (s *supervisor) egressSocket() string {

@@ -58,7 +58,7 @@ type Record struct {
 	// Number is n of its loopback 127.w.n.1, 1..254; 0 for hollow machines.
 	Number int `json:"number,omitempty"`
 	// Hollow machines have no root: their disk is a few files in memory.
-	Hollow bool `json:"hollow,omitempty"`
+	Hollow  bool   `json:"hollow,omitempty"`
 	Powered bool   `json:"powered"`
 	BootID  string `json:"bootID,omitempty"`
 	Stage   Stage  `json:"-"`
@@ -73,8 +73,12 @@ type Config struct {
 	BootDelay func(Hardware) time.Duration
 	Busybox   string // path of a static busybox; "" for roots without userland
 	Joiner    Joiner
-	Clock     clock.WithTicker
-	Log       logr.Logger
+	// Hollow says which machines have no root; nil: none. HollowJoiner runs
+	// those.
+	Hollow       func(Hardware) bool
+	HollowJoiner Joiner
+	Clock        clock.WithTicker
+	Log          logr.Logger
 }
 
 // Joiner runs what a booted machine runs until ctx ends: certificates, Node,
