@@ -170,30 +170,29 @@ func (in Input) After(r Result) Input {
 		in.Last = in.failed(r.Op, r.Fault)
 		return in
 	}
-	if r.Op == OpCreate && r.Instance != nil && r.Instance.ProviderID == "" && len(r.Instance.Addresses) == 0 {
-		in.Making, in.Last = true, Last{}
-		return in
-	}
 	switch r.Op {
 	case OpCreate:
-		in.Did.Create = true
+		in.Last = Last{}
+		if i := r.Instance; i != nil && i.ProviderID == "" && len(i.Addresses) == 0 {
+			in.Making = true
+			return in
+		}
+		in.Did.Create, in.Seen = true, Seen{Instance: r.Instance}
 	case OpRecord:
 		in.Did.Record = true
+		if r.Instance != nil {
+			in.Recorded = RecordOf(*r.Instance)
+		}
 	case OpDelete:
 		in.Did.Delete = true
+		if in.Last.Op == OpDelete {
+			in.Last = Last{}
+		}
+		if r.Gone {
+			in.Gone = true
+			in.Seen = Seen{Fault: &cloud.Fault{Kind: cloud.NotFound, Op: "observe " + in.Key.Name}}
+		}
 	case OpNone, OpObserve:
-	}
-	switch {
-	case r.Op == OpCreate:
-		in.Seen, in.Last = Seen{Instance: r.Instance}, Last{}
-	case r.Op == OpRecord && r.Instance != nil:
-		in.Recorded = RecordOf(*r.Instance)
-	case r.Gone:
-		in.Gone = true
-		in.Seen = Seen{Fault: &cloud.Fault{Kind: cloud.NotFound, Op: "observe " + in.Key.Name}}
-	}
-	if r.Op == OpDelete && in.Last.Op == OpDelete {
-		in.Last = Last{}
 	}
 	return in
 }
@@ -383,21 +382,12 @@ func remove(in Input) plan.Decision[Status] {
 		d.Status.Presence, d.Status.Gone = Absent, true
 		return d
 	}
-	if in.Seen.Instance != nil || in.Seen.Fault != nil {
-		d.Status.Presence = Absent
-	}
-	if i := in.Seen.Instance; i != nil && i.State != cloud.StateLeftover {
-		d.Status.Presence, d.Status.Instance = Present, i
-		if i.State == cloud.StateDeleting && in.Recorded.State != i.State {
-			d.Actions = append(d.Actions, plan.RecordInstance{Instance: *i})
-		}
-	}
+	d = going(in, d)
 	if in.Undecodable {
 		in.Last = in.failed(OpDelete, in.Blocked)
 		return waiting(in, d, in.Blocked)
 	}
 	if f := in.Seen.Fault; f != nil && f.Kind != cloud.NotFound && f.Kind != cloud.Conflict {
-		d.Status.Presence = Unknown
 		in.Last = in.failed(OpObserve, f)
 		return waiting(in, d, f)
 	}
@@ -413,5 +403,20 @@ func remove(in Input) plan.Decision[Status] {
 	}
 	d.Actions = append(d.Actions, plan.DeleteInstance{Key: in.Key})
 	d.Wake = pollDelete
+	return d
+}
+
+// going tells what is still seen of an instance that is to be removed.
+func going(in Input, d plan.Decision[Status]) plan.Decision[Status] {
+	i, f := in.Seen.Instance, in.Seen.Fault
+	switch {
+	case i != nil && i.State != cloud.StateLeftover:
+		d.Status.Presence, d.Status.Instance = Present, i
+		if i.State == cloud.StateDeleting && in.Recorded.State != i.State {
+			d.Actions = append(d.Actions, plan.RecordInstance{Instance: *i})
+		}
+	case i != nil, f != nil && (f.Kind == cloud.NotFound || f.Kind == cloud.Conflict):
+		d.Status.Presence = Absent
+	}
 	return d
 }

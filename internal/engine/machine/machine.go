@@ -217,27 +217,28 @@ func phase(in Input) (p Phase, reason, message string) {
 	case in.Infra.Outlook == instance.Failed:
 		return Failed, ReasonInvalidConfiguration, in.Infra.Fault.Error()
 	}
-	linked := in.NodeRef != nil
-	known := in.Infra.ProviderID != "" || len(in.Infra.Addresses) > 0
-	switch in.Infra.Presence {
-	case instance.Present:
-		switch {
-		case linked:
-			p = Running
-		case known:
-			p = Provisioned
-		}
-	case instance.Absent:
-		p = Provisioning
-	case instance.Unknown:
-		if p == Running && !linked {
-			p = Provisioned
-		}
-	}
+	p = alive(in, p)
 	if in.Infra.Outlook == instance.Waiting && p != Running {
 		message = in.Infra.Fault.Error()
 	}
 	return p, "", message
+}
+
+// alive returns the phase of a Machine that nothing has ended; p is the one
+// it had.
+func alive(in Input, p Phase) Phase {
+	known := in.Infra.ProviderID != "" || len(in.Infra.Addresses) > 0
+	switch {
+	case in.Infra.Presence == instance.Absent:
+		return Provisioning
+	case in.Infra.Presence == instance.Present && in.NodeRef != nil:
+		return Running
+	case in.Infra.Presence == instance.Present && known:
+		return Provisioned
+	case p == Running && in.NodeRef == nil:
+		return Provisioned
+	}
+	return p
 }
 
 // Waits between looks while nothing reports by itself.
