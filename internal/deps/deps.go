@@ -8,7 +8,7 @@ import (
 	_ "github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	_ "github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 	_ "github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v8"
-	_ "github.com/coreos/ignition/config/v2_4"
+	_ "github.com/coreos/ignition/config/v2_4/types"
 	_ "github.com/coreos/ignition/v2/config/v3_5"
 	_ "github.com/coreos/vcontext/report"
 	_ "github.com/coreos/go-semver/semver"
