@@ -80,3 +80,17 @@ func (p Problem) String() string {
 		return fmt.Sprintf("%s: %s: %s: %s", p.Field, p.Type, p.Value, p.Detail)
 	}
 }
+
+// Rule is one check that admission makes.
+type Rule struct {
+	ID string // as in Problem.Rule
+	// Ours tells a check that the original does not make: its refusals say
+	// how to accept the risk, while the original's keep the original's words.
+	Ours bool
+}
+
+// RuleLister is an optional power of a SpecCodec: it lists the rules of all
+// its problems, sorted by ID.
+type RuleLister interface {
+	Rules() []Rule
+}
