@@ -73,7 +73,8 @@ soak: ## property and simulation tests with new seeds for DURATION=10m
 fuzz: ## every fuzz target for FUZZTIME=30s
 	@hack/fuzz $(FUZZTIME)
 
-bench: build devplane ## all benchmarks
+bench: build devplane ## time to a ready world, then all benchmarks
+	hack/ready
 	MILLWRIGHT_BIN=$(CURDIR)/bin go test -run '^$$' -bench . -benchmem -timeout 60m -p 1 ./...
 
 ##@ Upkeep
