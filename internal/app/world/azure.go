@@ -24,6 +24,8 @@ const (
 	// hollowLeases is how often hollow nodes renew their Leases: thousands of
 	// them at the usual 10 s would be most of what the API server does.
 	hollowLeases = 60 * time.Second
+	// hollowQuota is enough vCPUs for 10,000 machines of four.
+	hollowQuota = 40000
 )
 
 // azureAddr is where the simulated Azure listens: 127.w.255.2.
@@ -75,6 +77,14 @@ func (s *supervisor) startAzure(life context.Context) error {
 	}
 	if err := s.azure.Seed(arm.Seed{InfraID: s.params.InfraID, MasterPrefix: simworld.MasterSubnet, WorkerPrefix: simworld.WorkerSubnet}); err != nil {
 		return fmt.Errorf("seed the simulated Azure: %w", err)
+	}
+	if s.opts.Machines == MachinesHollow {
+		// A subscription that thousands of machines fit into.
+		for _, scope := range []string{"cores", "standardDSv3Family"} {
+			if err := s.azure.SetQuota(scope, hollowQuota); err != nil {
+				return fmt.Errorf("raise quota: %w", err)
+			}
+		}
 	}
 	go func() {
 		if err := s.azure.Serve(life, l); err != nil {
