@@ -55,8 +55,10 @@ func (c *Client) Status(ctx context.Context) Status {
 }
 
 // VMs lists the machines.
-func (c *Client) VMs(ctx context.Context) (out []VM, err error) {
-	return out, c.do(ctx, http.MethodGet, "/v1/vms", nil, &out)
+func (c *Client) VMs(ctx context.Context) ([]VM, error) {
+	var out []VM
+	err := c.do(ctx, http.MethodGet, "/v1/vms", nil, &out)
+	return out, err
 }
 
 // StartVM powers a machine on.
@@ -82,8 +84,10 @@ func (c *Client) Console(ctx context.Context, name string) ([]byte, error) {
 }
 
 // Quotas lists the limits.
-func (c *Client) Quotas(ctx context.Context) (out []Quota, err error) {
-	return out, c.do(ctx, http.MethodGet, "/v1/quotas", nil, &out)
+func (c *Client) Quotas(ctx context.Context) ([]Quota, error) {
+	var out []Quota
+	err := c.do(ctx, http.MethodGet, "/v1/quotas", nil, &out)
+	return out, err
 }
 
 // SetQuota changes a limit.
@@ -92,8 +96,10 @@ func (c *Client) SetQuota(ctx context.Context, q Quota) error {
 }
 
 // Faults lists the faults that are set.
-func (c *Client) Faults(ctx context.Context) (out []Fault, err error) {
-	return out, c.do(ctx, http.MethodGet, "/v1/faults", nil, &out)
+func (c *Client) Faults(ctx context.Context) ([]Fault, error) {
+	var out []Fault
+	err := c.do(ctx, http.MethodGet, "/v1/faults", nil, &out)
+	return out, err
 }
 
 // AddFault sets one more fault.
