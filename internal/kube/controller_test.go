@@ -1,0 +1,64 @@
+package kube_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"millwright.io/millwright/internal/engine/plan"
+	"millwright.io/millwright/internal/kube"
+)
+
+func TestStepRecoversFromPanics(t *testing.T) {
+	c := kube.Controller{Name: "c", Reconcile: func(context.Context, types.NamespacedName) (reconcile.Result, error) {
+		var m map[string]int
+		m["x"] = 1
+		return reconcile.Result{}, nil
+	}}
+	_, err := c.Step(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"})
+	if err == nil || !strings.HasPrefix(err.Error(), "reconcile ns/a: panic: assignment to entry in nil map") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSetupNamesWhatIsMissing(t *testing.T) {
+	if err := (kube.Controller{Name: "c"}).Setup(nil); err == nil {
+		t.Error("a controller without a kind was accepted")
+	}
+}
+
+type recorded struct {
+	events.EventRecorder
+	lines []string
+}
+
+func (r *recorded) Eventf(_, _ runtime.Object, kind, reason, action, note string, args ...any) {
+	r.lines = append(r.lines, strings.Join([]string{kind, reason, action, note, args[0].(string)}, "|"))
+}
+
+func TestRecordEventsNeverFormatsMessages(t *testing.T) {
+	rec := &recorded{}
+	kube.RecordEvents(rec, &corev1.Node{}, []plan.Event{
+		{Reason: "Created", Message: "100% done"},
+		{Type: plan.Warning, Reason: "FailedCreate", Action: "Create", Message: "x"},
+	})
+	want := []string{"Normal|Created|Created|%s|100% done", "Warning|FailedCreate|Create|%s|x"}
+	if d := cmp.Diff(want, rec.lines); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
+	}
+}
+
+func TestStripNodeDropsImages(t *testing.T) {
+	n := &corev1.Node{Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{SizeBytes: 1}}}}
+	got, err := kube.StripNode(n)
+	if err != nil || len(got.(*corev1.Node).Status.Images) > 0 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
