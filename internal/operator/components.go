@@ -90,9 +90,15 @@ func cloudNodeManager(p Params) *appsv1.DaemonSet {
 		})
 }
 
+// operatorRow is a container that keeps ClusterOperators.
+func operatorRow(p Params, name, controller, namespace string, health int32) container {
+	return container{name: name, image: real("manager", p.Version), port: health, health: health, args: []string{
+		"--controllers=" + controller, "--namespace=" + namespace, "--leader-elect=true", "--health-addr=$(MILLWRIGHT_BIND_IP):" + strconv.Itoa(int(health))}}
+}
+
 func cloudOperator(p Params) *appsv1.Deployment {
 	spec := onControlPlane("cluster-cloud-controller-manager", []container{
-		{name: "cluster-cloud-controller-manager", image: pretend + "cluster-cloud-controller-manager-operator:" + p.Version},
+		operatorRow(p, "cluster-cloud-controller-manager", ControllerCloudController, NamespaceCloudOperator, 9258),
 		{name: "config-sync-controllers", image: pretend + "cluster-cloud-controller-manager-operator:" + p.Version},
 	})
 	return deployment(NamespaceCloudOperator, "cluster-cloud-controller-manager-operator", 1, map[string]string{"k8s-app": "cloud-manager-operator"}, spec)
@@ -100,5 +106,5 @@ func cloudOperator(p Params) *appsv1.Deployment {
 
 func machineAPIOperator(p Params) *appsv1.Deployment {
 	return deployment(NamespaceMachineAPI, "machine-api-operator", 1, map[string]string{"k8s-app": "machine-api-operator"},
-		onControlPlane("machine-api-operator", []container{{name: "machine-api-operator", image: pretend + "machine-api-operator:" + p.Version, port: 8443}}))
+		onControlPlane("machine-api-operator", []container{operatorRow(p, "machine-api-operator", ControllerMachineAPI, NamespaceMachineAPI, 8444)}))
 }

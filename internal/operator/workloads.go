@@ -67,8 +67,8 @@ func Components(p Params) []Component {
 		{"machine-api-controllers", NamespaceMachineAPI, "machine-api-controllers", []client.Object{machineAPIControllers(p)}},
 		{"machine-approver", NamespaceMachineApprover, "machine-approver-sa", []client.Object{machineApprover(p)}},
 		{"cloud-controller-manager", NamespaceCloudController, "cloud-controller-manager", []client.Object{cloudControllerManager(p), cloudNodeManager(p)}},
-		{"", NamespaceCloudOperator, "cluster-cloud-controller-manager", []client.Object{cloudOperator(p)}},
-		{"", NamespaceMachineAPI, "machine-api-operator", []client.Object{machineAPIOperator(p)}},
+		{"cluster-cloud-controller-manager-operator", NamespaceCloudOperator, "cluster-cloud-controller-manager", []client.Object{cloudOperator(p)}},
+		{"machine-api-operator", NamespaceMachineAPI, "machine-api-operator", []client.Object{machineAPIOperator(p)}},
 	}
 }
 

@@ -63,13 +63,15 @@ var table = map[string]struct {
 	setup setup
 	lease string
 }{
-	"machineset-controller":           {setupMachineSet, "cluster-api-provider-machineset-leader"},
-	"machine-controller":              {setupMachine, "cluster-api-provider-azure-leader"},
-	"nodelink-controller":             {setupNodeLink, "cluster-api-provider-nodelink-leader"},
-	"machine-approver-controller":     {setupApprover, "cluster-machine-approver-leader"},
-	"node-client-approver":            {setupNodeClientApprover, "cluster-machine-approver-leader"},
-	"cloud-node-controller":           {setupCloudNode("cloud-node-controller"), "cloud-controller-manager"},
-	"cloud-node-lifecycle-controller": {setupCloudNode("cloud-node-lifecycle-controller"), "cloud-controller-manager"},
+	"machineset-controller":             {setupMachineSet, "cluster-api-provider-machineset-leader"},
+	"machine-controller":                {setupMachine, "cluster-api-provider-azure-leader"},
+	"nodelink-controller":               {setupNodeLink, "cluster-api-provider-nodelink-leader"},
+	"machine-approver-controller":       {setupApprover, "cluster-machine-approver-leader"},
+	"node-client-approver":              {setupNodeClientApprover, "cluster-machine-approver-leader"},
+	"cloud-node-controller":             {setupCloudNode("cloud-node-controller"), "cloud-controller-manager"},
+	"machine-api-operator":              {setupOperator("machine-api-operator"), "machine-api-operator"},
+	"cloud-controller-manager-operator": {setupOperator("cloud-controller-manager-operator"), "cluster-cloud-controller-manager-leader"},
+	"cloud-node-lifecycle-controller":   {setupCloudNode("cloud-node-lifecycle-controller"), "cloud-controller-manager"},
 }
 
 // Names lists the controllers that the binary holds, sorted.

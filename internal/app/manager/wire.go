@@ -19,6 +19,7 @@ import (
 	"millwright.io/millwright/internal/dialect/machineapi/machine"
 	"millwright.io/millwright/internal/dialect/machineapi/machineset"
 	"millwright.io/millwright/internal/dialect/machineapi/nodelink"
+	"millwright.io/millwright/internal/operator"
 	"millwright.io/millwright/internal/provider/azure"
 	azurespec "millwright.io/millwright/internal/provider/azure/spec"
 )
@@ -99,6 +100,11 @@ func setupNodeClientApprover(e env) error {
 		Client: e.mgr.GetClient(), Live: e.mgr.GetAPIReader(), Clock: e.clk,
 		Recorder: e.mgr.GetEventRecorder("node-client-approver"), Log: e.log,
 	}).Setup(e.mgr)
+}
+
+// setupOperator keeps the ClusterOperators of that controller.
+func setupOperator(name string) setup {
+	return func(e env) error { return operator.New(name, e.mgr.GetClient(), e.clk).Setup(e.mgr) }
 }
 
 // setupCloudNode runs one of cloudnode's loops beside the manager's election.

@@ -217,6 +217,23 @@ func applyUnit(root *os.Root, u types.Unit) error {
 			return err
 		}
 	}
+	if err := applyDropins(root, u); err != nil {
+		return err
+	}
+	if u.Enabled == nil || !*u.Enabled {
+		return nil
+	}
+	wants := path.Join(unitDir, "multi-user.target.wants")
+	if err := root.MkdirAll(wants, 0o755); err != nil {
+		return err
+	}
+	if err := root.Symlink("/"+p, path.Join(wants, u.Name)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+func applyDropins(root *os.Root, u types.Unit) error {
 	for _, d := range u.Dropins {
 		if d.Contents == nil || *d.Contents == "" {
 			continue
@@ -228,16 +245,6 @@ func applyUnit(root *os.Root, u types.Unit) error {
 		if err := writeFile(root, n, []byte(*d.Contents), 0o644); err != nil {
 			return err
 		}
-	}
-	if u.Enabled == nil || !*u.Enabled {
-		return nil
-	}
-	wants := path.Join(unitDir, "multi-user.target.wants")
-	if err := root.MkdirAll(wants, 0o755); err != nil {
-		return err
-	}
-	if err := root.Symlink("/"+p, path.Join(wants, u.Name)); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
 	}
 	return nil
 }

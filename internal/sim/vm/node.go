@@ -38,8 +38,6 @@ const (
 )
 
 const (
-	// kubeletPort is where a kubelet serves.
-	kubeletPort = 10250
 	// csrTimeout is how long a kubelet waits for a certificate before it
 	// asks again.
 	csrTimeout = 15 * time.Minute

@@ -34,7 +34,7 @@ func Cluster(p Params, now metav1.Time) []client.Object {
 			Spec:       configv1.InfrastructureSpec{PlatformSpec: configv1.PlatformSpec{Type: configv1.AzurePlatformType, Azure: &configv1.AzurePlatformSpec{}}},
 			Status: configv1.InfrastructureStatus{
 				InfrastructureName: p.InfraID,
-				Platform:           configv1.AzurePlatformType,
+				Platform:           configv1.AzurePlatformType, //nolint:staticcheck // users' scripts read the old field as well
 				PlatformStatus: &configv1.PlatformStatus{Type: configv1.AzurePlatformType, Azure: &configv1.AzurePlatformStatus{
 					ResourceGroupName: p.ResourceGroup(), NetworkResourceGroupName: p.ResourceGroup(), CloudName: configv1.AzurePublicCloud,
 				}},
