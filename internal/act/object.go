@@ -37,6 +37,13 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 		return r.answer(ctx, a, condition(certificatesv1.CertificateApproved, a.Reason, a.Message))
 	case plan.DenyRequest:
 		return r.answer(ctx, a, condition(certificatesv1.CertificateDenied, a.Reason, a.Message))
+	case plan.MarkForRepair:
+		return r.change(ctx, a)
+	case plan.CreateRepair:
+		return r.createRepair(ctx, a)
+	case plan.DeleteRepair:
+		obj, _ := r.target(a)
+		return r.delete(ctx, obj, "")
 	default:
 		return fmt.Errorf("unknown object action %T", a)
 	}
@@ -79,6 +86,24 @@ func (r *run) createMachine(ctx context.Context, a plan.CreateMachine) error {
 		}
 	}
 	r.note(func(o *Outcome) { o.Created = append(o.Created, a.Name) })
+	return nil
+}
+
+// createRepair makes what asks for a Machine's repair. It bears the Machine's
+// name, so one that is there is the one.
+func (r *run) createRepair(ctx context.Context, a plan.CreateRepair) error {
+	if r.b.Make == nil {
+		return errors.New("the binding makes no objects")
+	}
+	objs, err := r.b.Make(a)
+	if err != nil {
+		return err
+	}
+	for _, obj := range objs {
+		if err := r.c.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -53,6 +53,13 @@ type (
 	ApproveRequest struct{ Name, Reason, Message string }
 	// DenyRequest denies it.
 	DenyRequest struct{ Name, Reason, Message string }
+	// MarkForRepair asks somebody else, by a mark on a Machine, to repair it.
+	MarkForRepair struct{ Name, UID string }
+	// CreateRepair makes the object by which somebody else repairs a Machine.
+	// One that exists already is success.
+	CreateRepair struct{ Name, UID string }
+	// DeleteRepair deletes that object.
+	DeleteRepair struct{ Name, UID string }
 )
 
 type (
@@ -110,6 +117,15 @@ func (a ApproveRequest) String() string { return "approve signing request " + a.
 func (DenyRequest) isAction()           {}
 func (DenyRequest) isObjectAction()     {}
 func (a DenyRequest) String() string    { return "deny signing request " + a.Name }
+func (MarkForRepair) isAction()         {}
+func (MarkForRepair) isObjectAction()   {}
+func (a MarkForRepair) String() string  { return "mark machine " + a.Name + " for repair" }
+func (CreateRepair) isAction()          {}
+func (CreateRepair) isObjectAction()    {}
+func (a CreateRepair) String() string   { return "create repair of machine " + a.Name }
+func (DeleteRepair) isAction()          {}
+func (DeleteRepair) isObjectAction()    {}
+func (a DeleteRepair) String() string   { return "delete repair of machine " + a.Name }
 func (CordonNode) isAction()            {}
 func (CordonNode) isNodeAction()        {}
 func (a CordonNode) String() string     { return "cordon node " + a.Node }

@@ -70,8 +70,10 @@ const (
 	Warning EventType = "Warning"
 )
 
-// Event is one thing users see happen, attached to the decided object.
+// Event is one thing users see happen, attached to the decided object or, of
+// a decision about several Machines, to the one it names.
 type Event struct {
+	Machine string // name of the Machine it is about; empty: the decided object
 	Type    EventType
 	Reason  string
 	Action  string // the events API's action; empty: same as Reason
