@@ -53,7 +53,7 @@ func webhook(p Params) []client.Object {
 		Selector: labels,
 		Ports:    []corev1.ServicePort{{Name: "https", Port: 443, TargetPort: intstr.FromInt32(webhookPort), Protocol: corev1.ProtocolTCP}},
 	}}
-	return []client.Object{s, d}
+	return append(webhookConfigurations(), s, d)
 }
 
 func machineApprover(p Params) *appsv1.Deployment {

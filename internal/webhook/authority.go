@@ -47,7 +47,7 @@ type AuthorityDeps struct {
 	Live      client.Reader // the Secret
 	Namespace string        // of the Secret
 	Service   client.ObjectKey
-	Clock     clock.WithTicker
+	Clock     clock.Clock
 	Log       logr.Logger
 }
 
