@@ -129,10 +129,10 @@ func (s *supervisor) isMaster(name string) bool {
 	return strings.HasPrefix(name, s.params.InfraID+"-master-")
 }
 
-// bootDelay spares the control plane an installer's machines: they have been
-// up for long when a world begins.
+// bootDelay spares an installer's machines: they have been up for long when a
+// world begins.
 func (s *supervisor) bootDelay(h vm.Hardware) time.Duration {
-	if s.isMaster(h.Name) && !s.dir.state.Seeded {
+	if _, ok := s.seeded.LoadAndDelete(h.Name); ok {
 		return 0
 	}
 	return s.opts.BootDelay

@@ -47,27 +47,66 @@ func (s *supervisor) seedMachines(ctx context.Context) error {
 	if err := s.createAll(ctx, objects); err != nil {
 		return err
 	}
-	numbers := make([]int, simworld.ControlPlaneNodes)
-	for i := range numbers {
-		numbers[i] = i
-	}
-	return parallel(len(numbers), numbers, func(i int) error { return s.seedMaster(ctx, i, kubeconfig) })
-}
-
-// seedMaster makes one control plane Machine and its VM. It continues where
-// an earlier, interrupted start stopped.
-func (s *supervisor) seedMaster(ctx context.Context, i int, kubeconfig []byte) error {
-	m, err := simworld.Master(s.params, i)
+	workers, err := s.seedWorkers(sets)
 	if err != nil {
 		return err
 	}
-	err = s.kube.Create(ctx, m)
+	numbers := make([]int, simworld.ControlPlaneNodes+len(workers))
+	for i := range numbers {
+		numbers[i] = i
+	}
+	return parallel(seedWorkers, numbers, func(i int) error {
+		if i < simworld.ControlPlaneNodes {
+			return s.seedMaster(ctx, i, kubeconfig)
+		}
+		return s.seedMachine(ctx, workers[i-simworld.ControlPlaneNodes], ignition)
+	})
+}
+
+// seedWorkers returns the Machines that an installation's MachineSets have
+// made long before the world begins. Fleets of hollow machines are left to the
+// MachineSets themselves.
+func (s *supervisor) seedWorkers(sets []*machinev1beta1.MachineSet) ([]*machinev1beta1.Machine, error) {
+	var out []*machinev1beta1.Machine
+	if s.opts.Machines == MachinesHollow {
+		return nil, nil
+	}
+	for _, set := range sets {
+		members, err := simworld.Members(set)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, members...)
+	}
+	for _, m := range out {
+		s.seeded.Store(m.Name, true)
+	}
+	return out, nil
+}
+
+// seedMachine makes a Machine and orders its VM. It continues where an
+// earlier, interrupted start stopped.
+func (s *supervisor) seedMachine(ctx context.Context, m *machinev1beta1.Machine, userData []byte) error {
+	err := s.kube.Create(ctx, m)
 	if apierrors.IsAlreadyExists(err) {
 		err = s.kube.Get(ctx, client.ObjectKeyFromObject(m), m)
 	}
 	if err != nil {
 		return fmt.Errorf("create machine %s: %w", m.Name, err)
 	}
+	if err := s.orderVM(ctx, m, userData); err != nil {
+		return fmt.Errorf("order vm %s: %w", m.Name, err)
+	}
+	return nil
+}
+
+// seedMaster makes one control plane Machine, its VM and its Node's roles.
+func (s *supervisor) seedMaster(ctx context.Context, i int, kubeconfig []byte) error {
+	m, err := simworld.Master(s.params, i)
+	if err != nil {
+		return err
+	}
+	s.seeded.Store(m.Name, true)
 	certs, err := s.masterCerts(m.Name)
 	if err != nil {
 		return err
@@ -76,8 +115,8 @@ func (s *supervisor) seedMaster(ctx context.Context, i int, kubeconfig []byte) e
 	if err != nil {
 		return err
 	}
-	if err := s.orderVM(ctx, m, ignition); err != nil {
-		return fmt.Errorf("order vm %s: %w", m.Name, err)
+	if err := s.seedMachine(ctx, m, ignition); err != nil {
+		return err
 	}
 	return s.labelMaster(ctx, m.Name)
 }

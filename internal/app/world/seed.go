@@ -47,12 +47,27 @@ func newScheme() *runtime.Scheme {
 }
 
 // seed makes what an installer leaves. Definitions are brought up to date at
-// each start; everything else is made once.
+// each start; everything else is made once. Definitions that seeding does not
+// need are installed beside it.
 func (s *supervisor) seed(ctx context.Context) error {
 	s.opts.Say("Installing definitions and namespaces")
-	if err := s.installDefinitions(ctx); err != nil {
+	var namespaces []client.Object
+	for _, ns := range operator.Namespaces() {
+		namespaces = append(namespaces, simworld.Namespace(ns))
+	}
+	if err := s.createAll(ctx, namespaces); err != nil {
 		return err
 	}
+	if err := s.installDefinitions(ctx, "machine", "openshift"); err != nil {
+		return err
+	}
+	others := make(chan error, 1)
+	go func() { others <- s.installDefinitions(ctx, "machineconfig", "clusterapi") }()
+	return errors.Join(s.seedObjects(ctx), <-others)
+}
+
+// seedObjects makes everything but definitions.
+func (s *supervisor) seedObjects(ctx context.Context) error {
 	if err := s.publishCloud(ctx); err != nil {
 		return err
 	}
@@ -71,7 +86,6 @@ func (s *supervisor) seed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Secrets and roles before the Deployments whose pods read them.
 	if err := s.createAll(ctx, append(objects, components...)); err != nil {
 		return err
 	}
@@ -82,17 +96,14 @@ func (s *supervisor) seed(ctx context.Context) error {
 	return s.dir.save()
 }
 
-// installDefinitions applies namespaces and CRDs and waits until they are
+// installDefinitions applies the CRDs of families and waits until they are
 // served.
-func (s *supervisor) installDefinitions(ctx context.Context) error {
-	crds, err := config.CRDs()
+func (s *supervisor) installDefinitions(ctx context.Context, families ...string) error {
+	crds, err := config.CRDs(families...)
 	if err != nil {
 		return fmt.Errorf("read definitions: %w", err)
 	}
-	var objects []client.Object
-	for _, ns := range operator.Namespaces() {
-		objects = append(objects, simworld.Namespace(ns))
-	}
+	objects := make([]client.Object, 0, len(crds))
 	for _, c := range crds {
 		objects = append(objects, c)
 	}

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -84,7 +85,8 @@ type supervisor struct {
 	egress *kubelet.Egress
 
 	caPEM     []byte
-	wasSeeded bool // by an earlier start
+	wasSeeded bool     // by an earlier start
+	seeded    sync.Map // names of the installer's machines before their first boot
 	status    statusBox
 }
 

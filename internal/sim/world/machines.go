@@ -1,8 +1,10 @@
 package world
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +18,7 @@ const (
 	labelRole    = "machine.openshift.io/cluster-api-machine-role"
 	labelType    = "machine.openshift.io/cluster-api-machine-type"
 	labelSet     = "machine.openshift.io/cluster-api-machineset"
+	finalizer    = "machine.machine.openshift.io"
 )
 
 // providerSpec returns the cloud specific part as an installer writes it.
@@ -59,7 +62,7 @@ func Master(p Params, i int) (*machinev1beta1.Machine, error) {
 	return &machinev1beta1.Machine{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: NamespaceMachineAPI, Name: p.MasterName(i), Labels: p.labels("master"),
-			Finalizers: []string{"machine.machine.openshift.io"},
+			Finalizers: []string{finalizer},
 		},
 		Spec: machinev1beta1.MachineSpec{ProviderSpec: machinev1beta1.ProviderSpec{Value: spec}},
 	}, nil
@@ -94,4 +97,36 @@ func WorkerSets(p Params) ([]*machinev1beta1.MachineSet, error) {
 		})
 	}
 	return out, nil
+}
+
+// Members returns the Machines that a MachineSet, as the API server returned
+// it, has made: named and owned as its controller does.
+func Members(set *machinev1beta1.MachineSet) ([]*machinev1beta1.Machine, error) {
+	if set.UID == "" || set.Spec.Replicas == nil {
+		return nil, fmt.Errorf("machine set %s has no UID or no replicas yet", set.Name)
+	}
+	out := make([]*machinev1beta1.Machine, 0, *set.Spec.Replicas)
+	for i := range *set.Spec.Replicas {
+		out = append(out, &machinev1beta1.Machine{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: set.Namespace, Name: set.Name + "-" + suffix(string(set.UID), int(i)), Labels: maps.Clone(set.Spec.Template.Labels),
+				Finalizers:      []string{finalizer},
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, machinev1beta1.GroupVersion.WithKind("MachineSet"))},
+			},
+			Spec: *set.Spec.Template.Spec.DeepCopy(),
+		})
+	}
+	return out, nil
+}
+
+// suffix is five characters of the generateName alphabet, the same for the
+// same set and number.
+func suffix(uid string, i int) string {
+	const alphabet = "bcdfghjklmnpqrstvwxz2456789"
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", uid, i))
+	out := make([]byte, 5)
+	for k := range out {
+		out[k] = alphabet[int(sum[k])%len(alphabet)]
+	}
+	return string(out)
 }
