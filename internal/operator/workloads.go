@@ -67,6 +67,7 @@ func Components(p Params) []Component {
 		{"machine-api-controllers", NamespaceMachineAPI, "machine-api-controllers", []client.Object{machineAPIControllers(p)}},
 		{"machine-approver", NamespaceMachineApprover, "machine-approver-sa", []client.Object{machineApprover(p)}},
 		{"cloud-controller-manager", NamespaceCloudController, "cloud-controller-manager", []client.Object{cloudControllerManager(p), cloudNodeManager(p)}},
+		{"webhook", NamespaceMachineAPI, "millwright-webhook", webhook(p)},
 		{"cluster-cloud-controller-manager-operator", NamespaceCloudOperator, "cluster-cloud-controller-manager", []client.Object{cloudOperator(p)}},
 		{"machine-api-operator", NamespaceMachineAPI, "machine-api-operator", []client.Object{machineAPIOperator(p)}},
 	}

@@ -72,6 +72,7 @@ var table = map[string]struct {
 	"machine-api-operator":              {setupOperator("machine-api-operator"), "machine-api-operator"},
 	"cloud-controller-manager-operator": {setupOperator("cloud-controller-manager-operator"), "cluster-cloud-controller-manager-leader"},
 	"cloud-node-lifecycle-controller":   {setupCloudNode("cloud-node-lifecycle-controller"), "cloud-controller-manager"},
+	"webhook":                           {setupWebhook, ""},
 }
 
 // Names lists the controllers that the binary holds, sorted.
