@@ -44,6 +44,14 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 	case plan.DeleteRepair:
 		obj, _ := r.target(a)
 		return r.delete(ctx, obj, "")
+	case plan.CreateConfig:
+		return r.createConfig(ctx, a)
+	case plan.UpdateConfig:
+		return r.updateConfig(ctx, a)
+	case plan.DeleteConfig:
+		return r.deleteConfig(ctx, a)
+	case plan.SetTarget, plan.Annotate:
+		return r.change(ctx, a)
 	default:
 		return fmt.Errorf("unknown object action %T", a)
 	}
