@@ -1,23 +1,16 @@
 package world
 
 import (
-	"fmt"
-	"strings"
+	"millwright.io/millwright/internal/dialect/machineapi/admission"
+	azurespec "millwright.io/millwright/internal/provider/azure/spec"
+	"millwright.io/millwright/internal/webhook"
 )
 
-// checkAdmission refuses settings that no rule could have. Whether a rule of
-// that name exists is the webhook's to say.
+// checkAdmission refuses settings that the webhook of this world would refuse:
+// better now than in the log of a pod that does not start.
 func checkAdmission(settings []string) error {
-	for _, a := range settings {
-		rule, mode, ok := strings.Cut(a, "=")
-		if !ok || rule == "" {
-			return &UsageError{fmt.Sprintf("--admission %q: want RULE=MODE, e.g. azure-disk-size=warn", a)}
-		}
-		switch mode {
-		case "enforce", "warn", "off":
-		default:
-			return &UsageError{fmt.Sprintf("--admission %s: mode %q: want enforce, warn or off", a, mode)}
-		}
+	if _, err := webhook.ParseModes(settings, admission.Rules(azurespec.Codec{})); err != nil {
+		return &UsageError{"--admission: " + err.Error()}
 	}
 	return nil
 }

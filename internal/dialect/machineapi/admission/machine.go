@@ -9,6 +9,8 @@ import (
 	machinev1 "github.com/openshift/api/machine/v1beta1"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/cloud"
 )
@@ -27,11 +29,46 @@ func (r *Reviewer) validateMachine(ctx context.Context, req *admissionv1.Admissi
 	if update && now.DeletionTimestamp != nil {
 		v.Problems = hookProblems(now.Spec.LifecycleHooks, old.Spec.LifecycleHooks)
 	}
-	v.Problems = append(v.Problems, r.judge(ctx, subject{
+	found := r.judge(ctx, subject{
 		namespace: req.Namespace, machine: now.Name, value: now.Spec.ProviderSpec.Value,
 		update: update, old: old.Spec.ProviderSpec.Value,
-	})...)
+	})
+	if ref := metav1.GetControllerOfNoCopy(&now); ref != nil && ref.Kind == kindMachineSet {
+		v.Annotations = r.inherited(ctx, client.ObjectKey{Namespace: req.Namespace, Name: ref.Name}, now.Annotations)
+		found = r.lenient(found)
+	}
+	v.Problems = append(v.Problems, found...)
 	return v, nil
+}
+
+const kindMachineSet = "MachineSet"
+
+// lenient makes warnings of what the original would admit. A set was told when
+// it was made; a Machine of it that fails in the cloud shows its users the
+// cloud's own words, one that cannot be made shows them nothing.
+func (r *Reviewer) lenient(problems []cloud.Problem) []cloud.Problem {
+	for i := range problems {
+		if r.ours[problems[i].Rule] {
+			problems[i].Warning = true
+		}
+	}
+	return problems
+}
+
+// inherited returns a Machine's annotations with those of its set beneath: a
+// risk that was accepted for the set is accepted for its Machines.
+func (r *Reviewer) inherited(ctx context.Context, key client.ObjectKey, own map[string]string) map[string]string {
+	var set machinev1.MachineSet
+	if err := r.Client.Get(ctx, key, &set, client.UnsafeDisableDeepCopy); err != nil {
+		r.unreadable(err, "machineset")
+		return own
+	}
+	out := maps.Clone(set.Annotations)
+	if out == nil {
+		return own
+	}
+	maps.Copy(out, own)
+	return out
 }
 
 // hookProblems refuses hooks that appear or change once deletion has begun;

@@ -59,8 +59,8 @@ func (r *Reviewer) validateMachineSet(ctx context.Context, req *admissionv1.Admi
 // nameProblem refuses a name from which no Machine could be named.
 func nameProblem(name string) (cloud.Problem, bool) {
 	return cloud.Problem{Rule: RuleNameLength, Type: cloud.ProblemInvalid, Field: "metadata.name", Value: strconv.Quote(name),
-		Detail: fmt.Sprintf("has %d characters, must have at most %d: its Machines are called %s-xxxxx, and the name of a Machine, "+
-			"of its VM and of its Node has at most %d", len(name), maxSetName, name, fleet.MaxName)}, len(name) > maxSetName
+		Detail: fmt.Sprintf("has %d characters, must have at most %d: its Machines are called <name>-xxxxx, and the name of a Machine, "+
+			"of its VM and of its Node has at most %d", len(name), maxSetName, fleet.MaxName)}, len(name) > maxSetName
 }
 
 // selectorProblems compares a set's selector with its template.

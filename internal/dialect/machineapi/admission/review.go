@@ -85,19 +85,24 @@ type Deps struct {
 	Codec  cloud.SpecCodec    // of the cluster's platform; nil: providerSpecs are not judged
 	Opener cloud.Opener       // for the catalogue; nil: not asked
 	Clock  clock.PassiveClock // ages what is remembered
-	Log    logr.Logger        //
+	Log    logr.Logger
 }
 
 // Reviewer reviews Machines and MachineSets. It is safe for concurrent use.
 type Reviewer struct {
 	Deps
+	ours    map[string]bool
 	secrets *secrets
 	shelves *shelves
 }
 
 // New returns a Reviewer.
 func New(d Deps) *Reviewer {
-	return &Reviewer{Deps: d, secrets: newSecrets(d.Live, d.Clock), shelves: newShelves(d.Clock)}
+	ours := map[string]bool{}
+	for _, rule := range Rules(d.Codec) {
+		ours[rule.ID] = rule.Ours
+	}
+	return &Reviewer{Deps: d, ours: ours, secrets: newSecrets(d.Live, d.Clock), shelves: newShelves(d.Clock)}
 }
 
 // Reviews returns the reviews by the path at which they are served.
