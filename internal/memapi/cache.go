@@ -38,25 +38,58 @@ func (c *Cache) Behind() []schema.GroupVersionKind {
 	return out
 }
 
+// Event is one change that a cache showed: Old is nil for a creation, New for
+// a removal.
+type Event struct {
+	Key      client.ObjectKey
+	Old, New client.Object
+}
+
+// Length returns how long the history of a kind is.
+func (a *API) Length(gvk schema.GroupVersionKind) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.t.journal[gvk])
+}
+
+// Position returns how much of a kind's history is shown.
+func (c *Cache) Position(gvk schema.GroupVersionKind) int { return c.pos[gvk] }
+
+// Next shows the next change of a kind and returns it, false at the end.
+func (c *Cache) Next(gvk schema.GroupVersionKind) (Event, bool) {
+	c.api.mu.Lock()
+	j := c.api.t.journal[gvk]
+	if c.pos[gvk] >= len(j) {
+		c.api.mu.Unlock()
+		return Event{}, false
+	}
+	ch := j[c.pos[gvk]]
+	c.pos[gvk]++
+	c.api.mu.Unlock()
+	c.mu.RLock()
+	e := Event{Key: ch.key, Old: c.objects[gvk][ch.key], New: ch.obj}
+	c.mu.RUnlock()
+	if ch.obj == nil {
+		c.drop(gvk, ch.key)
+		return e, true
+	}
+	// The journal holds typed copies that nobody changes; readers copy.
+	if err := c.put(gvk, ch.obj); err != nil {
+		panic(err) // what was stored typed converts to itself
+	}
+	return e, true
+}
+
 // Advance shows up to n more changes of a kind and returns the keys of the
 // objects that changed, in order.
 func (c *Cache) Advance(gvk schema.GroupVersionKind, n int) []client.ObjectKey {
-	c.api.mu.Lock()
-	j := c.api.t.journal[gvk]
-	next := j[c.pos[gvk]:min(len(j), c.pos[gvk]+n)]
-	c.pos[gvk] += len(next)
-	c.api.mu.Unlock()
 	var keys []client.ObjectKey
-	for _, ch := range next {
-		keys = append(keys, ch.key)
-		if ch.obj == nil {
-			c.drop(gvk, ch.key)
-			continue
+	for range n {
+		e, ok := c.Next(gvk)
+		if !ok {
+			break
 		}
-		// The journal holds typed copies that nobody changes; readers copy.
-		if err := c.put(gvk, ch.obj); err != nil {
-			panic(err) // what was stored typed converts to itself
-		}
+		keys = append(keys, e.Key)
 	}
 	return keys
 }
