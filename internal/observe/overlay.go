@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,15 +108,10 @@ func (o *Overlay) Apply(owner types.UID, cached []client.Object) []client.Object
 		marked.SetDeletionTimestamp(&at)
 		out[i] = marked
 	}
-	for uid, w := range p.deleted {
-		if !seen[uid] && o.expired(w) {
-			delete(p.deleted, uid)
-		}
-	}
+	maps.DeleteFunc(p.deleted, func(uid types.UID, w write) bool { return !seen[uid] && o.expired(w) })
 	for _, w := range ordered(p.created) {
 		uid := w.obj.GetUID()
-		passed := version(w.obj) > 0 && newest > version(w.obj)
-		if seen[uid] || names[client.ObjectKeyFromObject(w.obj)] || passed || o.expired(w) {
+		if seen[uid] || names[client.ObjectKeyFromObject(w.obj)] || passed(w.obj, newest) || o.expired(w) {
 			delete(p.created, uid)
 			continue
 		}
@@ -125,6 +121,11 @@ func (o *Overlay) Apply(owner types.UID, cached []client.Object) []client.Object
 		delete(o.owners, owner)
 	}
 	return out
+}
+
+// passed says whether the cache has gone beyond obj without showing it.
+func passed(obj client.Object, newest uint64) bool {
+	return version(obj) > 0 && newest > version(obj)
 }
 
 // Forget drops everything remembered for an owner that is gone.

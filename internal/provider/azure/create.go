@@ -53,6 +53,12 @@ func (c *Cloud) Create(ctx context.Context, in cloud.Intent) (cloud.Instance, er
 	if err != nil || !ready {
 		return j.pending(), err
 	}
+	return c.createVM(ctx, j, nic)
+}
+
+// createVM makes the VM, and before it the availability set that it belongs
+// to; its other parts exist.
+func (c *Cloud) createVM(ctx context.Context, j *job, nic string) (cloud.Instance, error) {
 	if j.set != "" && j.spec.AvailabilitySet == "" {
 		if err := c.ensureSet(ctx, j); err != nil {
 			return cloud.Instance{}, err
@@ -64,11 +70,11 @@ func (c *Cloud) Create(ctx context.Context, in cloud.Intent) (cloud.Instance, er
 	}
 	// Nobody else's VM of this name may be overwritten, not even one that
 	// appeared since we looked.
-	_, err = c.vms.BeginCreateOrUpdate(ctx, j.group, in.Key.Name, vm, &armcompute.VirtualMachinesClientBeginCreateOrUpdateOptions{IfNoneMatch: to.Ptr("*")})
+	_, err = c.vms.BeginCreateOrUpdate(ctx, j.group, j.in.Key.Name, vm, &armcompute.VirtualMachinesClientBeginCreateOrUpdateOptions{IfNoneMatch: to.Ptr("*")})
 	if re := responseOf(err); err != nil && (re == nil || re.StatusCode != http.StatusPreconditionFailed) {
-		return cloud.Instance{}, writeFault(j.op, fmt.Sprintf("failed to create vm %s: failed to create VM: cannot create vm: ", in.Key.Name), err)
+		return cloud.Instance{}, writeFault(j.op, fmt.Sprintf("failed to create vm %s: failed to create VM: cannot create vm: ", j.in.Key.Name), err)
 	}
-	inst, err = c.observe(ctx, in.Key)
+	inst, err := c.observe(ctx, j.in.Key)
 	if cloud.KindOf(err) == cloud.NotFound {
 		return j.pending(), nil // accepted, but not to be seen yet
 	}
@@ -84,6 +90,20 @@ func (j *job) invalid(reason, text string) error {
 	return &cloud.Fault{Kind: cloud.Invalid, Op: j.op, Reason: reason, Message: text}
 }
 
+// unusable says what keeps the spec from ever becoming a VM.
+func unusable(s *spec.Spec, in cloud.Intent) string {
+	switch {
+	case s.Vnet == "":
+		return "MachineConfig vnet is missing on machine " + in.Key.Name
+	case s.Subnet == "":
+		return "MachineConfig subnet is missing on machine " + in.Key.Name + ", skipping machine creation"
+	case s.PublicIP && len(in.Owner)+1+len(in.Key.Name) > maxPublicIPName:
+		return "unable to create Public IP: machine public IP name is longer than 63 characters"
+	default:
+		return ""
+	}
+}
+
 func (c *Cloud) prepare(ctx context.Context, in cloud.Intent) (*job, error) {
 	j := &job{in: in, op: "create vm " + in.Key.Name, group: c.groupOf(in.Key)}
 	s, ok := in.Spec.(*spec.Spec)
@@ -97,14 +117,8 @@ func (c *Cloud) prepare(ctx context.Context, in cloud.Intent) (*job, error) {
 	if j.region == "" {
 		j.region = c.region
 	}
-	if s.Vnet == "" {
-		return nil, j.invalid("InvalidConfiguration", "MachineConfig vnet is missing on machine "+in.Key.Name)
-	}
-	if s.Subnet == "" {
-		return nil, j.invalid("InvalidConfiguration", "MachineConfig subnet is missing on machine "+in.Key.Name+", skipping machine creation")
-	}
-	if s.PublicIP && len(in.Owner)+1+len(in.Key.Name) > maxPublicIPName {
-		return nil, j.invalid("InvalidConfiguration", "unable to create Public IP: machine public IP name is longer than 63 characters")
+	if text := unusable(s, in); text != "" {
+		return nil, j.invalid("InvalidConfiguration", text)
 	}
 	var err error
 	if j.tags, err = tags(in, s.Tags); err != nil {

@@ -97,6 +97,11 @@ func (s *Server) opOf(c *call) string {
 		action = strings.ToLower(r.last())
 		r.parts = r.parts[:max(len(r.parts)-1, 0)]
 	}
+	return resourceOp(r, action, verb)
+}
+
+// resourceOp names an operation on a resource or on all of a type.
+func resourceOp(r route, action, verb string) string {
 	k := kindOfType(r.typ())
 	switch {
 	case k == nil:

@@ -67,20 +67,10 @@ func badReference(target, from string) *Error {
 // checkNICReferences looks for subnets, security groups, pools and public
 // addresses.
 func (s *Server) checkNICReferences(doc object, configs []object) *Error {
-	from := str(doc, "id")
-	want := func(kindName, id string) *Error {
-		if id == "" {
-			return nil
-		}
-		r := s.resources[lower(id)]
-		if r == nil || r.Kind != kindName || r.location() != str(doc, "location") {
-			return badReference(id, from)
-		}
-		return nil
-	}
-	if e := want(kindNSG, str(doc, "properties", "networkSecurityGroup", "id")); e != nil {
+	if e := s.wantReference(doc, kindNSG, str(doc, "properties", "networkSecurityGroup", "id")); e != nil {
 		return e
 	}
+	from := str(doc, "id")
 	for i, ip := range configs {
 		if str(ip, "name") == "" {
 			return missingField(fmt.Sprintf("properties.ipConfigurations[%d].name", i))
@@ -95,7 +85,7 @@ func (s *Server) checkNICReferences(doc object, configs []object) *Error {
 			return badReference(subnet, from)
 		}
 		public := str(ip, "properties", "publicIPAddress", "id")
-		if e := want(kindIP, public); e != nil {
+		if e := s.wantReference(doc, kindIP, public); e != nil {
 			return e
 		}
 		if e := s.checkPublicFree(public, from); e != nil {
@@ -107,10 +97,23 @@ func (s *Server) checkNICReferences(doc object, configs []object) *Error {
 			}
 		}
 		for _, asg := range objects(ip, "properties", "applicationSecurityGroups") {
-			if e := want(kindASG, str(asg, "id")); e != nil {
+			if e := s.wantReference(doc, kindASG, str(asg, "id")); e != nil {
 				return e
 			}
 		}
+	}
+	return nil
+}
+
+// wantReference checks that what doc refers to exists, is of the kind and in
+// the same region. An empty reference is fine.
+func (s *Server) wantReference(doc object, kindName, id string) *Error {
+	if id == "" {
+		return nil
+	}
+	r := s.resources[lower(id)]
+	if r == nil || r.Kind != kindName || r.location() != str(doc, "location") {
+		return badReference(id, str(doc, "id"))
 	}
 	return nil
 }
@@ -162,6 +165,12 @@ func (s *Server) assign(doc, ip object, had string, only bool) *Error {
 		}
 	}
 	used[addr] = owner
+	recordAddress(ip, addr, static, only)
+	return nil
+}
+
+// recordAddress writes what an assigned IP configuration shows.
+func recordAddress(ip object, addr netip.Addr, static, only bool) {
 	put(ip, addr.String(), "properties", "privateIPAddress")
 	if !static {
 		put(ip, "Dynamic", "properties", "privateIPAllocationMethod")
@@ -173,7 +182,6 @@ func (s *Server) assign(doc, ip object, had string, only bool) *Error {
 		put(ip, true, "properties", "primary")
 	}
 	put(ip, stateSucceeded, "properties", "provisioningState")
-	return nil
 }
 
 // prefixOf returns a subnet's prefix of one IP version.

@@ -64,6 +64,7 @@ func (p PowerState) undone() PowerState {
 		return PowerStopped
 	case PowerStopping, PowerDeallocating:
 		return PowerRunning
+	case PowerRunning, PowerStopped, PowerDeallocated:
 	}
 	return p
 }

@@ -226,23 +226,9 @@ func (s *Server) checkVMNICs(old *resource, doc object, z *size) ([]*resource, *
 	var out []*resource
 	primaries := 0
 	for _, ref := range refs {
-		id := str(ref, "id")
-		n := s.resources[lower(id)]
-		owner := ""
-		if n != nil {
-			owner = str(n.Doc, "properties", "virtualMachine", "id")
-		}
-		switch {
-		case n == nil || n.Kind != kindNIC:
-			return nil, fail(http.StatusNotFound, "NotFound", "Resource "+id+" not found.")
-		case owner != "" && lower(owner) != lower(str(doc, "id")):
-			return nil, fail(http.StatusBadRequest, "NicReservedForAnotherVm", "Nic(s) in request is reserved for another Virtual Machine for 180 seconds. Please provide another nic(s) or retry after 180 seconds. Reserved VM: "+owner)
-		case n.state() != stateSucceeded && old == nil:
-			return nil, fail(http.StatusConflict, "ReferencedResourceNotProvisioned", "Cannot proceed with operation because resource "+id+" used by resource "+str(doc, "id")+" is not in Succeeded state. Resource is in "+n.state()+" state and the last operation that updated/is updating the resource is PutNicOperation.")
-		case n.location() != str(doc, "location"):
-			return nil, fail(http.StatusBadRequest, "InvalidResourceReference", "Resource "+id+" referenced by resource "+str(doc, "id")+" was not found. Please make sure that the referenced resource exists, and that both resources are in the same region.")
-		case truth(n.Doc, "properties", "enableAcceleratedNetworking") && !z.accelerated:
-			return nil, fail(http.StatusBadRequest, "VMSizeIsNotPermittedToEnableAcceleratedNetworking", "VMSizeIsNotPermittedToEnableAcceleratedNetworking: the size "+z.name+" does not support accelerated networking on "+id+".")
+		n, e := s.checkVMNIC(old, doc, z, str(ref, "id"))
+		if e != nil {
+			return nil, e
 		}
 		if truth(ref, "properties", "primary") {
 			primaries++
@@ -253,6 +239,28 @@ func (s *Server) checkVMNICs(old *resource, doc object, z *size) ([]*resource, *
 		return nil, fail(http.StatusBadRequest, "VirtualMachineMustHaveOneNetworkInterfaceAsPrimary", "The virtual machine "+str(doc, "id")+" must have one network interface set as the primary.")
 	}
 	return out, nil
+}
+
+// checkVMNIC finds an interface that the VM may use.
+func (s *Server) checkVMNIC(old *resource, doc object, z *size, id string) (*resource, *Error) {
+	n := s.resources[lower(id)]
+	owner := ""
+	if n != nil {
+		owner = str(n.Doc, "properties", "virtualMachine", "id")
+	}
+	switch {
+	case n == nil || n.Kind != kindNIC:
+		return nil, fail(http.StatusNotFound, "NotFound", "Resource "+id+" not found.")
+	case owner != "" && lower(owner) != lower(str(doc, "id")):
+		return nil, fail(http.StatusBadRequest, "NicReservedForAnotherVm", "Nic(s) in request is reserved for another Virtual Machine for 180 seconds. Please provide another nic(s) or retry after 180 seconds. Reserved VM: "+owner)
+	case n.state() != stateSucceeded && old == nil:
+		return nil, fail(http.StatusConflict, "ReferencedResourceNotProvisioned", "Cannot proceed with operation because resource "+id+" used by resource "+str(doc, "id")+" is not in Succeeded state. Resource is in "+n.state()+" state and the last operation that updated/is updating the resource is PutNicOperation.")
+	case n.location() != str(doc, "location"):
+		return nil, fail(http.StatusBadRequest, "InvalidResourceReference", "Resource "+id+" referenced by resource "+str(doc, "id")+" was not found. Please make sure that the referenced resource exists, and that both resources are in the same region.")
+	case truth(n.Doc, "properties", "enableAcceleratedNetworking") && !z.accelerated:
+		return nil, fail(http.StatusBadRequest, "VMSizeIsNotPermittedToEnableAcceleratedNetworking", "VMSizeIsNotPermittedToEnableAcceleratedNetworking: the size "+z.name+" does not support accelerated networking on "+id+".")
+	}
+	return n, nil
 }
 
 // fixed are the properties that a VM keeps for life.

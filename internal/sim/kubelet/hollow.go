@@ -313,9 +313,7 @@ func (p *Pool) doPod(ctx context.Context, key string) error {
 	}
 	pod = newest(pod, hp.patched)
 	if !hp.sb.Ready && pod.DeletionTimestamp == nil {
-		if !cidrKnown && !pod.Spec.HostNetwork {
-			p.queue.AddAfter(podKind+key, sandboxRetry)
-		} else if err := h.sandbox(hp, pod, p.cfg.Clock.Now()); err != nil {
+		if err := p.openSandbox(h, hp, pod, cidrKnown); err != nil {
 			return err
 		}
 	}
@@ -338,6 +336,16 @@ func (p *Pool) doPod(ctx context.Context, key string) error {
 
 // place finds or makes the pod's record. Records are changed only by the
 // worker that has the pod's key.
+// openSandbox gives the pod its addresses, later if the node's range is not
+// known yet.
+func (p *Pool) openSandbox(h *hollow, hp *hollowPod, pod *corev1.Pod, cidrKnown bool) error {
+	if !cidrKnown && !pod.Spec.HostNetwork {
+		p.queue.AddAfter(podKind+pod.Namespace+"/"+pod.Name, sandboxRetry)
+		return nil
+	}
+	return h.sandbox(hp, pod, p.cfg.Clock.Now())
+}
+
 func (p *Pool) place(h *hollow, pod *corev1.Pod) (*hollowPod, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
