@@ -98,8 +98,11 @@ type Group struct {
 	Since         time.Time
 }
 
-// maxWake is the longest wait for the next look.
-const maxWake = time.Hour
+// Waits for the next look.
+const (
+	maxWake     = time.Hour
+	wakeProblem = time.Minute // the way of repair may have come back
+)
 
 // Decide returns who is repaired now.
 func Decide(in Input) plan.Decision[Status] {
@@ -129,8 +132,11 @@ func Decide(in Input) plan.Decision[Status] {
 	for i, v := range verdicts {
 		repair(in, &targets[i], v, &d)
 	}
-	if s.Short {
+	switch {
+	case s.Short:
 		d.Wake = 0 // only events change the counts
+	case in.Check.Problem != "" && len(s.Unhealthy) > 0:
+		d.Wake = sooner(d.Wake, wakeProblem)
 	}
 	d.Conditions = conditions(in, *s)
 	d.Events = append(d.Events, stopped(in, *s)...)
