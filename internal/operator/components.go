@@ -30,7 +30,7 @@ func machineAPIControllers(p Params) *appsv1.Deployment {
 			row("machineset-controller", 9441),
 			row("machine-controller", 9440),
 			row("nodelink-controller", 9443),
-			{name: "machine-healthcheck-controller", image: pretend + "machine-healthcheck:" + p.Version, port: 9442},
+			row("machine-healthcheck-controller", 9442),
 			{name: "kube-rbac-proxy-machineset-mtrc", image: proxy, port: 8442},
 			{name: "kube-rbac-proxy-machine-mtrc", image: proxy, port: 8441},
 			{name: "kube-rbac-proxy-mhc-mtrc", image: proxy, port: 8444},

@@ -66,6 +66,7 @@ var table = map[string]struct {
 	"machineset-controller":             {setupMachineSet, "cluster-api-provider-machineset-leader"},
 	"machine-controller":                {setupMachine, "cluster-api-provider-azure-leader"},
 	"nodelink-controller":               {setupNodeLink, "cluster-api-provider-nodelink-leader"},
+	"machine-healthcheck-controller":    {setupHealthCheck, "cluster-api-provider-healthcheck-leader"},
 	"machine-approver-controller":       {setupApprover, "cluster-machine-approver-leader"},
 	"node-client-approver":              {setupNodeClientApprover, "cluster-machine-approver-leader"},
 	"cloud-node-controller":             {setupCloudNode("cloud-node-controller"), "cloud-controller-manager"},

@@ -12,10 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"millwright.io/millwright/internal/cloud"
 	"millwright.io/millwright/internal/cloudnode"
 	"millwright.io/millwright/internal/dialect/machineapi/approver"
+	"millwright.io/millwright/internal/dialect/machineapi/healthcheck"
 	"millwright.io/millwright/internal/dialect/machineapi/machine"
 	"millwright.io/millwright/internal/dialect/machineapi/machineset"
 	"millwright.io/millwright/internal/dialect/machineapi/nodelink"
@@ -32,8 +34,9 @@ const namespaceMachineAPI = "openshift-machine-api"
 func caches() map[client.Object]cache.ByObject {
 	machineAPI := cache.ByObject{Namespaces: map[string]cache.Config{namespaceMachineAPI: {}}}
 	return map[client.Object]cache.ByObject{
-		&machinev1beta1.Machine{}:    machineAPI,
-		&machinev1beta1.MachineSet{}: machineAPI,
+		&machinev1beta1.Machine{}:            machineAPI,
+		&machinev1beta1.MachineSet{}:         machineAPI,
+		&machinev1beta1.MachineHealthCheck{}: machineAPI,
 	}
 }
 
@@ -85,6 +88,17 @@ func setupMachine(e env) error {
 func setupNodeLink(e env) error {
 	return nodelink.New(nodelink.Deps{
 		Client: e.mgr.GetClient(), Clock: e.clk, Log: e.log,
+	}).Setup(e.mgr)
+}
+
+func setupHealthCheck(e env) error {
+	m, err := healthcheck.NewMetrics(metrics.Registry)
+	if err != nil {
+		return err
+	}
+	return healthcheck.New(healthcheck.Deps{
+		Client: e.mgr.GetClient(), Live: e.mgr.GetAPIReader(), Clock: e.clk, Metrics: m,
+		Recorder: e.mgr.GetEventRecorder("machinehealthcheck-controller"), Log: e.log,
 	}).Setup(e.mgr)
 }
 
