@@ -44,7 +44,13 @@ func (r *run) editNode(ctx context.Context, name string, edit func(*corev1.Node)
 	}
 	after := before.DeepCopy()
 	opts := edit(after)
-	return ignoreNotFound(kube.Patch(ctx, r.c, &before, after, opts...))
+	if err := kube.Patch(ctx, r.c, &before, after, opts...); err != nil {
+		return ignoreNotFound(err)
+	}
+	if own, ok := r.owner.(*corev1.Node); ok && own.Name == name {
+		r.note(func(o *Outcome) { o.Object = after })
+	}
+	return nil
 }
 
 // cordon marks the Node and says by whom. A Node that is cordoned already

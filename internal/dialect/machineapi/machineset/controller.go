@@ -13,11 +13,14 @@ package machineset
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -60,6 +63,8 @@ type controller struct {
 
 	mu   sync.Mutex
 	said map[types.NamespacedName][]plan.Event // troubles told and not over yet
+	// wrote holds when the statuses of the last moment were written.
+	wrote map[types.UID]time.Time
 }
 
 // New returns the controller.
@@ -70,6 +75,7 @@ func New(d Deps) kube.Controller {
 		act:     act.New(d.Client, act.WithLiveReader(d.Live), act.WithMemory(overlay)),
 		overlay: overlay,
 		said:    map[types.NamespacedName][]plan.Event{},
+		wrote:   map[types.UID]time.Time{},
 	}
 	return kube.Controller{
 		Name:      wire.ControllerMachineSet,
@@ -111,9 +117,12 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("decide fleet: %w", err)
 	}
-	actErr := c.run(ctx, set, p, d)
-	repErr := c.report(ctx, set, d.Status)
+	moved, actErr := c.run(ctx, set, p, d)
+	wait, repErr := c.report(ctx, set, d.Status, moved && actErr == nil)
 	c.tell(set, key, append(d.Events, failures(actErr, repErr)...))
+	if wait > 0 && (d.Wake == 0 || wait < d.Wake) {
+		d.Wake = wait
+	}
 	return kube.Result(d.Wake, actErr, repErr)
 }
 
@@ -130,14 +139,14 @@ func get(ctx context.Context, r client.Reader, key types.NamespacedName) (*machi
 	return &set, nil
 }
 
-// run performs a decision's actions.
-func (c *controller) run(ctx context.Context, set *machinev1beta1.MachineSet, p picture, d plan.Decision[fleet.Status]) error {
+// run performs a decision's actions and says whether Machines came or went.
+func (c *controller) run(ctx context.Context, set *machinev1beta1.MachineSet, p picture, d plan.Decision[fleet.Status]) (moved bool, err error) {
 	if err := c.mayAdopt(ctx, set, d.Actions); err != nil {
-		return err
+		return false, err
 	}
 	kube.LogNotes(c.Log, d.Notes)
-	_, err := c.act.Run(ctx, set, binding(set, p.machines), nil, d.Actions)
-	return err
+	out, err := c.act.Run(ctx, set, binding(set, p.machines), nil, d.Actions)
+	return len(out.Created)+len(out.Deleted)+len(out.Adopted) > 0, err
 }
 
 // mayAdopt asks the server before the first adoption whether the set is still
@@ -173,8 +182,15 @@ type adoptError struct {
 func (e adoptError) Error() string { return e.text }
 func (e adoptError) Unwrap() error { return e.err }
 
-// report writes the status, unless it says all of this already.
-func (c *controller) report(ctx context.Context, set *machinev1beta1.MachineSet, st fleet.Status) error {
+// reportEvery is how far apart two writes of a set's status are at least. When
+// many Machines become ready at once, each would be a write of its own; a
+// change that comes alone is written at once.
+const reportEvery = time.Second
+
+// report writes the status, unless it says all of this already. It waits, and
+// says how long, while counts are on the move: after Machines came or went
+// they are about to be counted anew, and so they are a moment after a write.
+func (c *controller) report(ctx context.Context, set *machinev1beta1.MachineSet, st fleet.Status, moved bool) (wait time.Duration, err error) {
 	after := set.DeepCopy()
 	after.Status.Replicas = st.Replicas
 	after.Status.FullyLabeledReplicas = st.FullyLabeled
@@ -182,11 +198,35 @@ func (c *controller) report(ctx context.Context, set *machinev1beta1.MachineSet,
 	after.Status.AvailableReplicas = st.Available
 	after.Status.ObservedGeneration = st.Generation
 	after.Status.LabelSelector = metav1.FormatLabelSelector(&set.Spec.Selector)
+	if equality.Semantic.DeepEqual(set.Status, after.Status) && set.Status.ObservedGeneration != 0 {
+		return 0, nil
+	}
+	if moved {
+		return reportEvery, nil
+	}
+	now := c.Clock.Now()
+	if left := reportEvery - now.Sub(c.reported(set.UID)); left > 0 {
+		return left, nil
+	}
 	before, err := written(set)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return kube.PatchStatus(ctx, c.Client, before, after)
+	if err := kube.PatchStatus(ctx, c.Client, before, after); err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.wrote, func(_ types.UID, at time.Time) bool { return now.Sub(at) > reportEvery })
+	c.wrote[set.UID] = now
+	return 0, nil
+}
+
+// reported returns when a set's status was last written, as far as it matters.
+func (c *controller) reported(set types.UID) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wrote[set]
 }
 
 // written returns set as the server stores it. Before the first status a zero

@@ -79,18 +79,24 @@ func (w *world) controller() kube.Controller {
 
 func (w *world) step() (reconcile.Result, error) { return w.c.Step(w.t.Context(), key) }
 
-// settle steps with a fresh cache until nothing is written any more.
+// settle steps with a fresh cache until nothing is written any more; it sits
+// out the short waits between two statuses.
 func (w *world) settle() {
 	w.t.Helper()
 	for range 20 {
 		w.cache.Sync()
 		before := w.api.Writes()
-		if _, err := w.step(); err != nil {
+		res, err := w.step()
+		if err != nil {
 			w.t.Fatalf("step: %v", err)
 		}
-		if w.api.Writes() == before {
+		if w.api.Writes() > before {
+			continue
+		}
+		if res.RequeueAfter == 0 || res.RequeueAfter > 2*time.Second {
 			return
 		}
+		w.clk.Step(res.RequeueAfter + 200*time.Millisecond) // at most a tenth early by jitter
 	}
 	w.t.Fatal("does not settle")
 }
@@ -250,6 +256,34 @@ func TestOneWritePerMachineAndOnePerStatus(t *testing.T) {
 	}
 	if n := w.api.Writes() - before; n != 0 {
 		t.Errorf("%d writes while nothing changes, want 0", n)
+	}
+}
+
+func TestStatusOfManyChangesIsWrittenOnceASecond(t *testing.T) {
+	w := newWorld(t, machineSet(5))
+	w.settle()
+	w.clk.Step(time.Minute)
+	writes := 0
+	for _, m := range w.machines() { // one after the other, within a second
+		w.join(&m)
+		w.cache.Sync()
+		before := w.api.Writes()
+		if _, err := w.step(); err != nil {
+			t.Fatal(err)
+		}
+		writes += w.api.Writes() - before
+		w.clk.Step(100 * time.Millisecond)
+	}
+	if st := w.set().Status; st.ReadyReplicas != 1 {
+		t.Errorf("status tells of %d ready, want the first at once", st.ReadyReplicas)
+	}
+	before := w.api.Writes()
+	w.settle()
+	if st := w.set().Status; st.ReadyReplicas != 5 {
+		t.Errorf("status tells of %d ready, want all 5", st.ReadyReplicas)
+	}
+	if writes += w.api.Writes() - before; writes != 2 {
+		t.Errorf("%d writes for five nodes that became ready within a second, want 2", writes)
 	}
 }
 
@@ -428,6 +462,7 @@ func TestMinReadySecondsWakes(t *testing.T) {
 	w.settle()
 	m := w.machines()[0]
 	w.join(&m)
+	w.clk.Step(2 * time.Second) // since the last status
 	w.cache.Sync()
 	res, err := w.step()
 	if err != nil {
@@ -516,6 +551,7 @@ func TestConvergesUnderFaults(t *testing.T) {
 			for range 30 {
 				w.cache.Sync()
 				_, _ = w.step() // uses up scripted failures
+				w.clk.Step(2 * time.Second)
 			}
 			w.settle()
 			if got, want := len(w.machines()), int(*w.set().Spec.Replicas); got != want {

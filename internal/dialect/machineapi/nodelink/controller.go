@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,9 +69,23 @@ type controller struct {
 	written map[string]versions // by Node
 }
 
-// versions are those that were current when our last writes succeeded. As
-// long as the cache shows one of them, it has not shown that write.
-type versions struct{ node, machine string }
+// versions are those that our last writes made. As long as the cache shows an
+// older one, also one that somebody else made in between, it has not shown
+// that write.
+type versions struct {
+	node, machine string
+	of            types.UID // the Machine that was written
+}
+
+// shown says whether the cache has come to a version that we wrote. What
+// cannot be compared counts as shown: the worst is a second, equal write.
+func shown(cached, wrote string) bool {
+	if wrote == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(cached, wrote)
+	return err != nil || order >= 0
+}
 
 // reconcile links one Node. Its two writes do not depend on each other.
 func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
@@ -82,13 +97,13 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		return reconcile.Result{}, err
 	}
 	d, last := c.unwritten(node, m, d)
-	refErr := c.report(ctx, m, d)
-	_, actErr := c.act.Run(ctx, node, act.Binding{}, nil, d.Actions)
-	if refErr == nil && d.Status.NodeRef != nil {
-		last.machine = m.ResourceVersion
+	wrote, refErr := c.report(ctx, m, d)
+	out, actErr := c.act.Run(ctx, node, act.Binding{}, nil, d.Actions)
+	if wrote != "" {
+		last.machine, last.of = wrote, m.UID
 	}
 	if actErr == nil && len(d.Actions) > 0 {
-		last.node = node.ResourceVersion
+		last.node = out.Object.GetResourceVersion()
 	}
 	c.remember(key.Name, last)
 	return kube.Result(d.Wake, refErr, actErr)
@@ -100,10 +115,10 @@ func (c *controller) unwritten(node *corev1.Node, m *machinev1.Machine, d plan.D
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.written[node.Name]
-	if last.node == node.ResourceVersion {
+	if !shown(node.ResourceVersion, last.node) {
 		d.Actions = nil
 	}
-	if m != nil && last.machine == m.ResourceVersion {
+	if m != nil && m.UID == last.of && !shown(m.ResourceVersion, last.machine) {
 		d.Status.NodeRef, d.Notes = nil, nil
 	}
 	return d, last
@@ -167,19 +182,20 @@ func candidates(ctx context.Context, r client.Reader, field, value string, known
 	return out, nil
 }
 
-// report records the Node in the Machine.
-func (c *controller) report(ctx context.Context, m *machinev1.Machine, d plan.Decision[engine.LinkStatus]) error {
+// report records the Node in the Machine and returns the version that made.
+func (c *controller) report(ctx context.Context, m *machinev1.Machine, d plan.Decision[engine.LinkStatus]) (wrote string, err error) {
 	if ref := d.Status.NodeRef; ref != nil && m != nil {
 		after := m.DeepCopy()
 		after.Status.NodeRef = &corev1.ObjectReference{Kind: "Node", Name: ref.Name, UID: types.UID(ref.UID)}
 		now := metav1.NewTime(c.d.Clock.Now())
 		after.Status.LastUpdated = &now
 		if err := kube.PatchStatus(ctx, c.d.Client, m, after); err != nil {
-			return fmt.Errorf("record node %s: %w", ref.Name, err)
+			return "", fmt.Errorf("record node %s: %w", ref.Name, err)
 		}
+		wrote = after.ResourceVersion
 	}
 	kube.LogNotes(c.d.Log, d.Notes)
-	return nil
+	return wrote, nil
 }
 
 func linkNode(n *corev1.Node) engine.LinkNode {
