@@ -116,7 +116,13 @@ func report(ctx context.Context, d Deps, dir string) (Report, error) {
 	if err != nil {
 		return r, fmt.Errorf("make client: %w", err)
 	}
-	return r, r.fill(ctx, c)
+	if err := r.fill(ctx, c); err != nil {
+		if r.World == nil {
+			return r, fmt.Errorf("no world is running in %s, and the cluster of KUBECONFIG: %w; start one with `millwright up --dir %s`", dir, err, dir)
+		}
+		return r, err
+	}
+	return r, nil
 }
 
 func (r *Report) fill(ctx context.Context, c client.Reader) error {

@@ -190,7 +190,7 @@ func (s *supervisor) start(ctx, life context.Context) error {
 	}
 	s.opts.Say("Starting etcd, kube-apiserver, kube-controller-manager and kube-scheduler")
 	if s.plane, err = controlplane.Start(ctx, s.planeOptions(binary)); err != nil {
-		return fmt.Errorf("start the control plane: %w", err)
+		return fmt.Errorf("start the control plane: %w\n%s", err, s.planeHint())
 	}
 	seconds := s.clk.Since(s.started).Seconds()
 	s.status.serving(s.plane.URL(), seconds)
@@ -208,6 +208,14 @@ func (s *supervisor) start(ctx, life context.Context) error {
 		return fmt.Errorf("seed the world: %w", err)
 	}
 	return s.waitReady(ctx)
+}
+
+// planeHint says what to do when the control plane does not start.
+func (s *supervisor) planeHint() string {
+	if path := os.Getenv(controlplane.BinaryEnv); path != "" {
+		return fmt.Sprintf("%s names %s: unset it to use the one that is built from the sources", controlplane.BinaryEnv, path)
+	}
+	return fmt.Sprintf("if its data are damaged, begin anew with `millwright down --purge --dir %s`", s.dir.path)
 }
 
 func (s *supervisor) planeOptions(binary string) controlplane.Options {
