@@ -24,7 +24,13 @@ const (
 	ExitOK      = 0 // fine
 	ExitFailure = 1 // a finding or a failure
 	ExitUsage   = 2 // wrong usage
+	ExitChanges = 3 // plan --exit-code: something would change
 )
+
+// exitError ends the process with a code when all has been said already.
+type exitError struct{ code int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
 // UsageError is a mistake in the call.
 type UsageError struct{ Message string }
@@ -54,6 +60,8 @@ type Deps struct {
 	Down func(ctx context.Context, dir string, purge bool, progress io.Writer) error
 	// Socket is where the world of a directory listens.
 	Socket func(dir string) (string, error)
+	// PlanSets previews MachineSets with the code of their controller.
+	PlanSets func(ctx context.Context, in SetsInput) ([]SetPlan, error)
 }
 
 // Command returns the whole command line.
@@ -70,7 +78,8 @@ func Command(d Deps) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &UsageError{fmt.Sprintf("%v; see `%s --help`", err, cmd.CommandPath())}
 	})
-	root.AddCommand(upCommand(d), downCommand(d), statusCommand(d), simCommand(d))
+	root.AddCommand(upCommand(d), downCommand(d), statusCommand(d), simCommand(d),
+		hashCommand())
 	wrapArgs(root)
 	return root
 }
@@ -94,6 +103,10 @@ func wrapArgs(cmd *cobra.Command) {
 func ExitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return ExitOK
+	}
+	var silent *exitError
+	if errors.As(err, &silent) {
+		return silent.code
 	}
 	if !errors.Is(err, context.Canceled) {
 		_, _ = fmt.Fprintln(stderr, "millwright: "+err.Error())

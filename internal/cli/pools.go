@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+const (
+	mcPrefix         = "machineconfiguration.openshift.io/"
+	labelRole        = mcPrefix + "role"
+	annoCurrent      = mcPrefix + "currentConfig"
+	annoDesired      = mcPrefix + "desiredConfig"
+	annoState        = mcPrefix + "state"
+	annoGenerated    = mcPrefix + "generated-by-controller-version"
+	annoRelease      = mcPrefix + "release-image-version"
+	annoOverridden   = mcPrefix + "os-image-url-overridden"
+	labelNodeRole    = "node-role.kubernetes.io/"
+	labelZone        = "topology.kubernetes.io/zone"
+	labelOS          = "kubernetes.io/os"
+	poolMaster       = "master"
+	poolWorker       = "worker"
+	renderedPrefix   = "rendered-"
+	controllerConfig = "machine-config-controller"
+)
+
+// defaultPool is what a pool of that name usually looks like, for files that
+// hold MachineConfigs only: the built-in ones select their own role, a custom
+// pool also takes the workers' configs.
+func defaultPool(name string) *mcfgv1.MachineConfigPool {
+	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{labelNodeRole + name: ""}}
+	p.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchLabels: map[string]string{labelRole: name}}
+	if name != poolMaster && name != poolWorker && name != "arbiter" {
+		p.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: labelRole, Operator: metav1.LabelSelectorOpIn, Values: []string{poolWorker, name}},
+		}}
+	}
+	return p
+}
+
+// pool returns the pool of that name; known tells whether it was in the
+// cluster or the files.
+func (c *cluster) pool(name string) (p *mcfgv1.MachineConfigPool, known bool) {
+	if p := c.pools[name]; p != nil {
+		return p, true
+	}
+	return defaultPool(name), false
+}
+
+// poolNames are the pools to look at, sorted: the known ones, and, where files
+// hold MachineConfigs for others, those roles.
+func (c *cluster) poolNames() []string {
+	names := cloneMap(c.pools)
+	if len(names) == 0 {
+		for _, mc := range c.configs {
+			if role := mc.Labels[labelRole]; role != "" {
+				names[role] = nil
+			}
+		}
+	}
+	return sortedKeys(names)
+}
+
+// selected returns the MachineConfigs of a pool, by name. A pool without a
+// selector or with an empty one selects nothing, as its controller does.
+func (c *cluster) selected(p *mcfgv1.MachineConfigPool) ([]*mcfgv1.MachineConfig, error) {
+	sel := p.Spec.MachineConfigSelector
+	if sel == nil || len(sel.MatchLabels) == 0 && len(sel.MatchExpressions) == 0 {
+		return nil, fmt.Errorf("MachineConfigPool %s: spec.machineConfigSelector: it is empty, so the pool is not rendered; select by %s", p.Name, labelRole)
+	}
+	match, err := metav1.LabelSelectorAsSelector(sel)
+	if err != nil {
+		return nil, fmt.Errorf("MachineConfigPool %s: spec.machineConfigSelector: %w", p.Name, err)
+	}
+	var out []*mcfgv1.MachineConfig
+	for _, name := range sortedKeys(c.configs) {
+		if mc := c.configs[name]; match.Matches(labels.Set(mc.Labels)) {
+			out = append(out, mc)
+		}
+	}
+	return out, nil
+}
+
+// assign returns each pool's nodes, those whose primary pool it is, in rollout
+// order, and what is wrong with others' membership.
+func (c *cluster) assign() (byPool map[string][]*corev1.Node, notes []string) {
+	matchers := map[string]labels.Selector{}
+	for name, p := range c.pools {
+		s := p.Spec.NodeSelector
+		if s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
+			continue // an empty selector takes no nodes, as in its controller
+		}
+		match, err := metav1.LabelSelectorAsSelector(s)
+		if err != nil {
+			notes = append(notes, fmt.Sprintf("MachineConfigPool %s: spec.nodeSelector: %v", name, err))
+			continue
+		}
+		matchers[name] = match
+	}
+	names := sortedKeys(matchers)
+	byPool = map[string][]*corev1.Node{}
+	for _, name := range sortedKeys(c.nodes) {
+		n := c.nodes[name]
+		pool, err := primaryPool(n, names, matchers)
+		if err != nil {
+			notes = append(notes, err.Error())
+		} else if pool != "" {
+			byPool[pool] = append(byPool[pool], n)
+		}
+	}
+	for _, nodes := range byPool {
+		slices.SortStableFunc(nodes, rolloutOrder)
+	}
+	return byPool, notes
+}
+
+// primaryPool decides as the node controller does: one custom pool beats
+// master, which beats worker; two custom pools are an error.
+func primaryPool(n *corev1.Node, names []string, matchers map[string]labels.Selector) (string, error) {
+	if n.Labels[labelOS] == "windows" {
+		return "", nil
+	}
+	var custom []string
+	builtin := map[string]bool{}
+	for _, name := range names {
+		switch {
+		case !matchers[name].Matches(labels.Set(n.Labels)):
+		case name == poolMaster || name == poolWorker:
+			builtin[name] = true
+		default:
+			custom = append(custom, name)
+		}
+	}
+	switch {
+	case len(custom) > 1:
+		return "", fmt.Errorf("node %s belongs to %d custom pools (%s); its config stays as it is until it belongs to one", n.Name, len(custom), strings.Join(custom, ", "))
+	case len(custom) == 1:
+		return custom[0], nil
+	case builtin[poolMaster]:
+		return poolMaster, nil
+	case builtin[poolWorker]:
+		return poolWorker, nil
+	}
+	return "", nil
+}
+
+// rolloutOrder: nodes that are out of service already come first, then by
+// zone, those without a zone last, then the oldest.
+func rolloutOrder(a, b *corev1.Node) int {
+	if c := cmp.Compare(down(b), down(a)); c != 0 {
+		return c
+	}
+	za, zb := a.Labels[labelZone], b.Labels[labelZone]
+	switch {
+	case za == zb:
+	case za == "":
+		return 1
+	case zb == "":
+		return -1
+	default:
+		return strings.Compare(za, zb)
+	}
+	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+func down(n *corev1.Node) int {
+	if unavailable(n) != "" {
+		return 1
+	}
+	return 0
+}
+
+// unavailable says why a node is out of service now; empty: it is in service.
+func unavailable(n *corev1.Node) string {
+	if n.Spec.Unschedulable {
+		return "cordoned"
+	}
+	for _, c := range n.Status.Conditions {
+		switch c.Type {
+		case corev1.NodeReady:
+			if c.Status != corev1.ConditionTrue {
+				return "not ready"
+			}
+		case corev1.NodeDiskPressure, corev1.NodeNetworkUnavailable:
+			if c.Status != corev1.ConditionFalse {
+				return "reports " + string(c.Type)
+			}
+		}
+	}
+	return ""
+}
