@@ -173,7 +173,7 @@ func checkStaticPods(typed kubeletconfigv1beta1.KubeletConfiguration, user map[s
 
 // NodeConfig returns 97-<pool>-generated-kubelet: what the cluster-wide node
 // settings say.
-func NodeConfig(p PoolFacts, mode configv1.CgroupMode) (Fragment, error) {
+func NodeConfig(p PoolFacts, mode string) (Fragment, error) {
 	if mode == "v1" {
 		return Fragment{}, &Refusal{"cgroupMode", "unknown cgroup mode found v1, failed to update the machine config resource"}
 	}
