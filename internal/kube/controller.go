@@ -91,7 +91,11 @@ func (c Controller) Setup(mgr manager.Manager) error {
 		b = b.Watches(w.Object, mapped(mgr.GetClient(), w.Map), builder.WithPredicates(changed(w.Changed)))
 	}
 	run := reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-		return c.Step(ctx, req.NamespacedName)
+		res, err := c.Step(ctx, req.NamespacedName)
+		if res.RequeueAfter > 0 {
+			res.RequeueAfter = spread(res.RequeueAfter)
+		}
+		return res, err
 	})
 	if err := b.Complete(run); err != nil {
 		return fmt.Errorf("set up controller %s: %w", c.Name, err)

@@ -32,7 +32,8 @@ const jitter = 0.10
 // NotFound or Conflict) is returned and retried with exponential back-off;
 // several are joined, and they win over everything else because something is
 // unreported. Otherwise the first fault decides how long to wait. Without an
-// error, wake decides; 0 waits for a watch event. Waits get jitter.
+// error, wake decides; 0 waits for a watch event. Setup adds jitter to waits
+// on their way into the queue, so that stepping a controller stays exact.
 func Result(wake time.Duration, errs ...error) (reconcile.Result, error) {
 	var retry []error
 	var pause time.Duration
@@ -54,9 +55,9 @@ func Result(wake time.Duration, errs ...error) (reconcile.Result, error) {
 	case len(retry) > 1:
 		return reconcile.Result{}, errors.Join(retry...)
 	case pause > 0:
-		return reconcile.Result{RequeueAfter: spread(pause)}, nil
+		return reconcile.Result{RequeueAfter: pause}, nil
 	case wake > 0:
-		return reconcile.Result{RequeueAfter: spread(wake)}, nil
+		return reconcile.Result{RequeueAfter: wake}, nil
 	}
 	return reconcile.Result{}, nil
 }
