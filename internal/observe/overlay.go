@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Limits of an Overlay. A cache that lags longer than overlayTTL is broken,
-// and deciding on it is no worse than on a remembered write.
+// Limits of an Overlay. A cache that lags longer than overlayTTL is broken; the
+// same five minutes that the ReplicaSet controller waits for its expectations.
 const (
-	overlayTTL      = time.Minute
+	overlayTTL      = 5 * time.Minute
 	overlayPerOwner = 4096
 )
 
@@ -27,8 +27,8 @@ const (
 //
 // A creation is forgotten when the cache shows the object, when it shows
 // another object of that name, when it shows any younger version of a sibling
-// (the cache is past our write, so the object is gone again), or after a
-// minute. A deletion is forgotten when the cache shows it, or after a minute.
+// (the cache is past our write, so the object is gone again), or after five
+// minutes. A deletion is forgotten when the cache shows it, or after five minutes.
 type Overlay struct {
 	clk    clock.PassiveClock
 	mu     sync.Mutex
