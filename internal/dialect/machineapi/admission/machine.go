@@ -33,26 +33,31 @@ func (r *Reviewer) validateMachine(ctx context.Context, req *admissionv1.Admissi
 		namespace: req.Namespace, machine: now.Name, value: now.Spec.ProviderSpec.Value,
 		update: update, old: old.Spec.ProviderSpec.Value,
 	})
-	if ref := metav1.GetControllerOfNoCopy(&now); ref != nil && ref.Kind == kindMachineSet {
-		v.Annotations = r.inherited(ctx, client.ObjectKey{Namespace: req.Namespace, Name: ref.Name}, now.Annotations)
-		found = r.lenient(found)
-	}
 	v.Problems = append(v.Problems, found...)
-	return v, nil
+	return r.underSet(ctx, req.Namespace, &now.ObjectMeta, v), nil
 }
 
 const kindMachineSet = "MachineSet"
 
-// lenient makes warnings of what the original would admit. A set was told when
-// it was made; a Machine of it that fails in the cloud shows its users the
-// cloud's own words, one that cannot be made shows them nothing.
-func (r *Reviewer) lenient(problems []cloud.Problem) []cloud.Problem {
-	for i := range problems {
-		if r.ours[problems[i].Rule] {
-			problems[i].Warning = true
+// underSet is the verdict on a Machine that a set may control. What the
+// original would admit becomes a warning then, and risks accepted for the set
+// are accepted for the Machine: the set's author was told, and a Machine that
+// fails in the cloud shows the cloud's own words, while one that cannot be made
+// shows nothing.
+func (r *Reviewer) underSet(ctx context.Context, namespace string, m *metav1.ObjectMeta, v Verdict) Verdict {
+	ref := metav1.GetControllerOfNoCopy(m)
+	if ref == nil || ref.Kind != kindMachineSet {
+		return v
+	}
+	for i := range v.Problems {
+		if r.ours[v.Problems[i].Rule] {
+			v.Problems[i].Warning = true
 		}
 	}
-	return problems
+	if len(v.Problems) > 0 {
+		v.Annotations = r.inherited(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, m.Annotations)
+	}
+	return v
 }
 
 // inherited returns a Machine's annotations with those of its set beneath: a

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"millwright.io/millwright/internal/cloud"
@@ -13,7 +14,14 @@ import (
 )
 
 func (r *Reviewer) mutateMachine(ctx context.Context, req *admissionv1.AdmissionRequest) (Verdict, error) {
-	return r.mutate(ctx, req, true, "spec")
+	v, err := r.mutate(ctx, req, true, "spec")
+	var m struct {
+		metav1.ObjectMeta `json:"metadata"`
+	}
+	if err != nil || json.Unmarshal(req.Object.Raw, &m) != nil {
+		return v, err
+	}
+	return r.underSet(ctx, req.Namespace, &m.ObjectMeta, v), nil
 }
 
 func (r *Reviewer) mutateMachineSet(ctx context.Context, req *admissionv1.AdmissionRequest) (Verdict, error) {
