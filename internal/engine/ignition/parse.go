@@ -82,6 +82,9 @@ func read(raw []byte, maxMinor2 int64) (s Source, err error) {
 	known := version.PreRelease == "" && version.Metadata == "" && version.Patch == 0
 	switch {
 	case known && version.Major == 3 && version.Minor <= 5:
+		if cfg, ok := parseFast(raw); ok {
+			return Source{v3: cfg}, nil
+		}
 		cfg, err := parseV3(raw)
 		return Source{v3: cfg}, err
 	case known && version.Major == 2 && version.Minor <= maxMinor2:

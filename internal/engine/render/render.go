@@ -46,11 +46,15 @@ type Pool struct {
 	Selector *metav1.LabelSelector
 }
 
-// Base is what the cluster supplies: the images of the ControllerConfig, or of
-// the pool's OS image stream.
+// Base is what the cluster supplies: the images of the ControllerConfig
+// (baseOSContainerImage, baseOSExtensionsContainerImage), or of the pool's OS
+// image stream.
 type Base struct {
-	OSImage         string // baseOSContainerImage
-	ExtensionsImage string // baseOSExtensionsContainerImage
+	OSImageURL                     string
+	BaseOSExtensionsContainerImage string
+	// Stream is the pool's OS image stream, "" if it names none. Then no
+	// fragment may set another OS image.
+	Stream string
 }
 
 // Result is a rendered config.
@@ -65,36 +69,33 @@ type Result struct {
 	OSImageOverridden bool
 }
 
-// Kind of an item of a rendered config.
-type Kind string
-
-// Kinds.
+// Kinds of items of a rendered config.
 const (
-	KindFile            Kind = "file"
-	KindDirectory       Kind = "directory"
-	KindLink            Kind = "link"
-	KindUnit            Kind = "unit"
-	KindDropin          Kind = "dropin" // key <unit>/<drop-in>
-	KindUser            Kind = "user"
-	KindGroup           Kind = "group"
-	KindSSHKey          Kind = "sshKey" // key <user>/<the key's comment or number>
-	KindDisk            Kind = "disk"
-	KindFilesystem      Kind = "filesystem"
-	KindRaid            Kind = "raid"
-	KindLuks            Kind = "luks"
-	KindIgnition        Kind = "ignition" // merge, replace, certificate authorities, proxy, timeouts
-	KindIgnitionKarg    Kind = "ignitionKernelArgument"
-	KindKernelArgument  Kind = "kernelArgument" // key <number>: the argument
-	KindExtension       Kind = "extension"
-	KindKernelType      Kind = "kernelType"
-	KindFIPS            Kind = "fips"
-	KindOSImage         Kind = "osImageURL"
-	KindExtensionsImage Kind = "baseOSExtensionsContainerImage"
+	KindFile            = "file"
+	KindDirectory       = "directory"
+	KindLink            = "link"
+	KindUnit            = "unit"
+	KindDropin          = "dropin" // key <unit>/<drop-in>
+	KindUser            = "user"
+	KindGroup           = "group"
+	KindSSHKey          = "sshKey" // key <user>/<the key's comment or number>
+	KindDisk            = "disk"
+	KindFilesystem      = "filesystem"
+	KindRaid            = "raid"
+	KindLuks            = "luks"
+	KindIgnition        = "ignition" // merge, replace, certificate authorities, proxy, timeouts
+	KindIgnitionKarg    = "ignitionKernelArgument"
+	KindKernelArgument  = "kernelArgument" // key <number>: the argument
+	KindExtension       = "extension"
+	KindKernelType      = "kernelType"
+	KindFIPS            = "fips"
+	KindOSImage         = "osImageURL"
+	KindExtensionsImage = "baseOSExtensionsContainerImage"
 )
 
 // Origin remembers who set an item and whom it overrode.
 type Origin struct {
-	Kind     Kind
+	Kind     string
 	Key      string
 	SetBy    string   // the fragment that spoke last; "" is Base
 	Overrode []string // the fragments that spoke before, in order
