@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/cloud"
 	"millwright.io/millwright/internal/engine/plan"
@@ -27,6 +28,8 @@ func (r *run) node(ctx context.Context, a plan.NodeAction) error {
 		return r.editNode(ctx, a.Node, func(n *corev1.Node) []kube.PatchOption { return uncordon(n, a.By) })
 	case plan.EvictPod:
 		return r.evict(ctx, a)
+	case plan.DeletePod:
+		return r.deletePod(ctx, a)
 	case plan.LinkNode:
 		return r.editNode(ctx, a.Node, func(n *corev1.Node) []kube.PatchOption { return link(n, a) })
 	case plan.DeleteNode:
@@ -100,8 +103,8 @@ func with(have, add map[string]string) map[string]string {
 	return have
 }
 
-// evict asks for one eviction. A budget that holds it back is an outcome, not
-// an error.
+// evict asks for one eviction. That the server answers no, because of a budget
+// or for another reason, is an outcome, not an error: other pods may go.
 func (r *run) evict(ctx context.Context, a plan.EvictPod) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}}
 	ev := &policyv1.Eviction{
@@ -120,8 +123,40 @@ func (r *run) evict(ctx context.Context, a plan.EvictPod) error {
 	switch {
 	case err == nil, apierrors.IsNotFound(err), a.UID != "" && apierrors.IsConflict(err):
 		return nil
-	case apierrors.IsTooManyRequests(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case answered(err):
 		r.note(func(o *Outcome) { o.Blocked = append(o.Blocked, Blocked{Action: a, Message: reason(err)}) })
+		return nil
+	}
+	return err
+}
+
+// answered says whether the server refused for a reason that lies in the pod;
+// credentials, time and load are none.
+func answered(err error) bool {
+	var s apierrors.APIStatus
+	if !errors.As(err, &s) {
+		return false
+	}
+	switch s.Status().Reason {
+	case metav1.StatusReasonUnauthorized, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonServiceUnavailable:
+		return false
+	}
+	return true
+}
+
+// deletePod deletes a pod without asking its budgets.
+func (r *run) deletePod(ctx context.Context, a plan.DeletePod) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}}
+	var opts []client.DeleteOption
+	if a.UID != "" {
+		id := types.UID(a.UID)
+		opts = append(opts, client.Preconditions{UID: &id})
+	}
+	if a.Grace >= 0 {
+		opts = append(opts, client.GracePeriodSeconds(int64(a.Grace.Seconds())))
+	}
+	err := r.c.Delete(ctx, pod, opts...)
+	if apierrors.IsNotFound(err) || a.UID != "" && apierrors.IsConflict(err) {
 		return nil
 	}
 	return err

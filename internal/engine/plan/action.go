@@ -72,6 +72,13 @@ type (
 		Namespace, Name, UID string
 		Grace                time.Duration // < 0: the pod's own
 	}
+	// DeletePod removes one pod past the eviction API, if it still has this
+	// UID: a pod that certainly does not run any more, or one that the
+	// eviction API cannot take although its budgets allow it.
+	DeletePod struct {
+		Namespace, Name, UID string
+		Grace                time.Duration // < 0: the pod's own
+	}
 	// LinkNode brings labels, annotations and taints onto a Node. Nothing is
 	// removed. A taint is added unless one with the same key and effect is
 	// there.
@@ -135,6 +142,9 @@ func (a UncordonNode) String() string   { return "uncordon node " + a.Node }
 func (EvictPod) isAction()              {}
 func (EvictPod) isNodeAction()          {}
 func (a EvictPod) String() string       { return fmt.Sprintf("evict pod %s/%s", a.Namespace, a.Name) }
+func (DeletePod) isAction()             {}
+func (DeletePod) isNodeAction()         {}
+func (a DeletePod) String() string      { return fmt.Sprintf("delete pod %s/%s", a.Namespace, a.Name) }
 func (LinkNode) isAction()              {}
 func (LinkNode) isNodeAction()          {}
 func (a LinkNode) String() string       { return "link node " + a.Node }
