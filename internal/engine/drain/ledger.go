@@ -1,0 +1,89 @@
+package drain
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// ledger is what the budgets still grant while a plan is made.
+type ledger struct {
+	of map[string][]*Budget // by namespace, sorted by name
+}
+
+func newLedger(budgets []Budget) *ledger {
+	l := &ledger{of: map[string][]*Budget{}}
+	for _, b := range budgets {
+		l.of[b.Namespace] = append(l.of[b.Namespace], &b)
+	}
+	for _, bs := range l.of {
+		slices.SortFunc(bs, func(a, b *Budget) int {
+			if a.Name < b.Name {
+				return -1
+			}
+			return 1
+		})
+	}
+	return l
+}
+
+// over returns the budgets that select a pod.
+func (l *ledger) over(p Pod) []*Budget {
+	var out []*Budget
+	for _, b := range l.of[p.Namespace] {
+		if b.Selector != nil && b.Selector.Matches(labels.Set(p.Labels)) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+func (l *ledger) names(p Pod) []string {
+	var out []string
+	for _, b := range l.over(p) {
+		out = append(out, b.Name)
+	}
+	return out
+}
+
+// charge takes one disruption off the budgets of a pod, by the server's own
+// rules, or says which of them keep it. direct says that the eviction API
+// would not take the pod although its budgets do, since they are several.
+func (l *ledger) charge(p Pod) (v Verdict, direct bool) {
+	if p.Pending {
+		return Verdict{}, false
+	}
+	budgets := l.over(p)
+	var need, spent []*Budget
+	for _, b := range budgets {
+		switch {
+		case !p.Ready && (b.AlwaysAllow || b.Healthy >= b.Desired && b.Desired > 0):
+			// It counts for nothing and may go.
+		case b.Stale, b.Allowed <= 0:
+			spent = append(spent, b)
+		default:
+			need = append(need, b)
+		}
+	}
+	if len(spent) > 0 {
+		return blocked(p, spent), false
+	}
+	for _, b := range need {
+		b.Allowed--
+	}
+	return Verdict{}, len(budgets) > 1
+}
+
+func blocked(p Pod, by []*Budget) Verdict {
+	v := Verdict{Pod: p, Why: WhyBudget, Detail: textBudgets(by)}
+	for _, b := range by {
+		v.Budgets = append(v.Budgets, b.Name)
+	}
+	switch {
+	case len(by) > 1:
+		v.Why = WhyBudgets
+	case by[0].Stale:
+		v.Why = WhyStale
+	}
+	return v
+}
