@@ -1,35 +1,30 @@
 package machine
 
 import (
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"millwright.io/millwright/internal/engine/drain"
 	"millwright.io/millwright/internal/engine/plan"
 )
 
 // Waits of a deletion.
 const (
-	wakeDrain      = 2 * time.Second  // pods are terminating
-	wakeRefused    = 5 * time.Second  // an eviction was refused
+	wakeRefused    = 5 * time.Second  // a cordon or a call of the eviction API failed
 	wakeOtherDrain = 20 * time.Second // another control plane Node is being drained
 )
 
-// unreachableGrace is the grace of pods whose kubelet does not answer, and
-// how long their deletion is waited for.
-const unreachableGrace = time.Second
-
-// drain is where the drain of a Machine stands.
-type drain struct {
+// drainage is where the drain of a Machine stands.
+type drainage struct {
 	done    bool
 	skipped bool
 	blocked bool // by a hook
 	other   bool // by another control plane Node
 	missing bool // the Node is gone
 	actions []plan.Action
-	waitFor []PodFacts
+	status  drain.Status
+	wake    time.Duration
 }
 
 // NeedsPods reports whether Decide must know the pods on the Node.
@@ -37,54 +32,51 @@ func (in Input) NeedsPods() bool {
 	return in.Deleting && in.Finalizer && !in.Drained && !in.ExcludeDrain && in.Node != nil && len(in.PreDrain) == 0
 }
 
-func (in Input) drain() drain {
+// NeedsProof reports whether Decide must know if the cloud says that the
+// instance does not run: a Node that is silent may still run its pods.
+func (in Input) NeedsProof() bool {
+	return in.NeedsPods() && in.Node.Ready == corev1.ConditionUnknown && len(in.Pods) > 0
+}
+
+func (in Input) drain() drainage {
 	switch {
 	case in.Drained:
-		return drain{done: true, skipped: in.ExcludeDrain || in.NodeRef == nil}
+		return drainage{done: true, skipped: in.ExcludeDrain || in.NodeRef == nil}
 	case in.ExcludeDrain || in.NodeRef == nil:
-		return drain{done: true, skipped: true}
+		return drainage{done: true, skipped: true}
 	case len(in.PreDrain) > 0:
-		return drain{blocked: true}
+		return drainage{blocked: true}
 	case in.Node == nil:
-		return drain{done: true, missing: true}
+		return drainage{done: true, missing: true}
 	case in.Node.ControlPlane && !in.Node.Unschedulable && in.OtherControlPlaneCordon:
-		return drain{other: true}
+		return drainage{other: true}
 	}
 	return in.evictions()
 }
 
-func (in Input) evictions() drain {
-	var dr drain
-	unreachable := in.Node.Ready == corev1.ConditionUnknown
-	grace := time.Duration(-1)
-	if unreachable {
-		grace = unreachableGrace
-	}
-	if !in.Node.Unschedulable {
-		dr.actions = append(dr.actions, plan.CordonNode{Node: in.Node.Name, By: "machine/" + in.Name})
-	}
-	pods := slices.Clone(in.Pods)
-	slices.SortFunc(pods, func(a, b PodFacts) int {
-		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
+func (in Input) evictions() drainage {
+	d := drain.Decide(drain.Input{
+		Node:    drain.Node{Name: in.Node.Name, Unreachable: in.Node.Ready == corev1.ConditionUnknown, Off: in.Node.Off},
+		Pods:    in.Pods,
+		Budgets: in.Budgets,
+		Refused: in.Evicted.Refused,
+		Since:   in.DrainSince,
+		Now:     in.Now,
 	})
-	for _, p := range pods {
-		switch {
-		case p.Mirror, p.DaemonSet, p.Finished:
-			continue
-		case !p.Deleted.IsZero():
-			if unreachable && in.Now.Sub(p.Deleted) > unreachableGrace {
-				continue
-			}
-		default:
-			dr.actions = append(dr.actions, plan.EvictPod{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: grace})
-		}
-		dr.waitFor = append(dr.waitFor, p)
+	dr := drainage{actions: d.Actions, status: d.Status, wake: d.Wake}
+	if !in.Node.Unschedulable {
+		dr.actions = append([]plan.Action{plan.CordonNode{Node: in.Node.Name, By: "machine/" + in.Name}}, dr.actions...)
 	}
-	dr.done = len(dr.waitFor) == 0 && in.Node.Unschedulable
+	dr.done = d.Status.Done && in.Node.Unschedulable
 	return dr
+}
+
+// trouble says what keeps the drain from its end; empty: nothing but time.
+func (in Input) trouble(dr drainage) string {
+	if in.Evicted.Error != "" {
+		return in.Evicted.Error
+	}
+	return dr.status.Text()
 }
 
 // deleting goes drain, infrastructure, Node, finalizer.
@@ -119,7 +111,7 @@ func deleting(in Input, d plan.Decision[Status]) plan.Decision[Status] {
 	return d
 }
 
-func draining(in Input, d plan.Decision[Status], dr drain) plan.Decision[Status] {
+func draining(in Input, d plan.Decision[Status], dr drainage) plan.Decision[Status] {
 	d.Notes = note(d.Notes, in.Name+": waiting for node to be drained before deleting instance")
 	switch {
 	case dr.blocked:
@@ -128,19 +120,17 @@ func draining(in Input, d plan.Decision[Status], dr drain) plan.Decision[Status]
 		d.Notes = note(d.Notes, in.Name+": drain not permitted: requeue in: 20s")
 		d.Wake = wakeOtherDrain
 		return d
-	case in.Evicted.Tried && in.Evicted.Error != "":
+	case in.Evicted.Error != "":
 		d.Wake = wakeRefused
 		return d
-	case in.Evicted.Tried:
-		d.Wake = wakeDrain
-		return d
+	case !in.Evicted.Tried:
+		d.Actions = append(d.Actions, dr.actions...)
 	}
-	d.Actions = append(d.Actions, dr.actions...)
-	d.Wake = wakeDrain
+	d.Wake = dr.wake
 	return d
 }
 
-func drainEvents(in Input, dr drain) []plan.Event {
+func drainEvents(in Input, dr drainage) []plan.Event {
 	normal := func(reason, message string) plan.Event {
 		return plan.Event{Type: plan.Normal, Reason: reason, Action: "Drain", Message: message}
 	}
@@ -158,8 +148,11 @@ func drainEvents(in Input, dr drain) []plan.Event {
 		evs = append(evs,
 			normal("Deleted", `Node "`+in.NodeRef.Name+`" drained`),
 			normal("DrainSucceeded", "Node drain succeeded"))
-	case in.Evicted.Error != "":
-		evs = append(evs, normal("DrainRequeued", "Node drain requeued: "+in.Evicted.Error))
+	default:
+		// What the condition says already was told when it was recorded.
+		if text := in.trouble(dr); text != "" && textDrainError+text != in.DrainTold {
+			evs = append(evs, normal("DrainRequeued", "Node drain requeued: "+text))
+		}
 	}
 	return evs
 }

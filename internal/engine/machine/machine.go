@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"millwright.io/millwright/internal/cloud"
+	"millwright.io/millwright/internal/engine/drain"
 	"millwright.io/millwright/internal/engine/instance"
 	"millwright.io/millwright/internal/engine/plan"
 )
@@ -43,16 +44,11 @@ type NodeFacts struct {
 	Ready         corev1.ConditionStatus
 	Unschedulable bool
 	ControlPlane  bool
+	Off           bool // the cloud says that the instance does not run; only asked while NeedsProof
 }
 
 // PodFacts is one pod on the Node.
-type PodFacts struct {
-	Namespace, Name, UID string
-	Mirror               bool      // made by the kubelet itself
-	DaemonSet            bool      // controlled by a DaemonSet
-	Finished             bool      // Succeeded or Failed
-	Deleted              time.Time // deletionTimestamp; zero: not deleted
-}
+type PodFacts = drain.Pod
 
 // Infra is the infrastructure under a Machine.
 type Infra struct {
@@ -84,7 +80,10 @@ type Input struct {
 	Node                    *NodeFacts // nil: there is none, or no NodeRef
 	OtherControlPlaneCordon bool       // another control plane Node is cordoned
 	Pods                    []PodFacts // on the Node; only asked while NeedsPods
-	Evicted                 Eviction   // what came of the evictions of this reconcile
+	Budgets                 []drain.Budget
+	DrainTold               string    // message of the recorded condition Drained=False
+	DrainSince              time.Time // of that condition
+	Evicted                 Eviction  // what came of the evictions of this reconcile
 	Infra                   Infra
 	Now                     time.Time
 }
@@ -92,8 +91,9 @@ type Input struct {
 // Eviction is the result of this reconcile's drain actions.
 type Eviction struct {
 	Tried    bool
-	Cordoned bool   // the Node was cordoned just now
-	Error    string // the first refusal; empty: all accepted
+	Cordoned bool // the Node was cordoned just now
+	Refused  []drain.Refusal
+	Error    string // a call that failed; empty: all were answered
 }
 
 // Status is what is known about the Machine.
@@ -140,7 +140,7 @@ func Decide(in Input) plan.Decision[Status] {
 		d.Notes = note(d.Notes, in.Name+`: machine has gone "Failed" phase. It won't reconcile`)
 	}
 	d.Status.Phase, d.Status.ErrorReason, d.Status.ErrorMessage = phase(in)
-	d.Conditions = conditions(in, drain{})
+	d.Conditions = conditions(in, drainage{})
 	d.Events, d.Notes = told(in, d.Events, d.Notes)
 	d.Wake = wake(in, d.Status.Phase)
 	return d
@@ -166,8 +166,9 @@ func DecideOwner(in Input, own instance.Input) plan.Decision[Status] {
 }
 
 // DrainedBy returns the input as it is after these actions were performed;
-// refused is why another one was not, empty when all were.
-func (in Input) DrainedBy(done []plan.Action, refused string) Input {
+// refused are evictions that the server turned down, failed is why another
+// action was not performed, empty when all were.
+func (in Input) DrainedBy(done []plan.Action, refused []drain.Refusal, failed string) Input {
 	for _, a := range done {
 		switch a.(type) {
 		case plan.CordonNode:
@@ -177,12 +178,13 @@ func (in Input) DrainedBy(done []plan.Action, refused string) Input {
 				n.Unschedulable = true
 				in.Node, in.Evicted.Cordoned = &n, true
 			}
-		case plan.EvictPod:
+		case plan.EvictPod, plan.DeletePod:
 			in.Evicted.Tried = true
 		}
 	}
-	if refused != "" {
-		in.Evicted.Tried, in.Evicted.Error = true, refused
+	in.Evicted.Refused = append(in.Evicted.Refused, refused...)
+	if failed != "" {
+		in.Evicted.Tried, in.Evicted.Error = true, failed
 	}
 	return in
 }

@@ -6,8 +6,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"millwright.io/millwright/internal/cloud"
+	"millwright.io/millwright/internal/engine/drain"
 	"millwright.io/millwright/internal/engine/instance"
 	"millwright.io/millwright/internal/engine/machine"
 	"millwright.io/millwright/internal/engine/plan"
@@ -101,6 +103,9 @@ func TestDecideDeletion(t *testing.T) {
 		})
 	}
 	pod := func(name string) machine.PodFacts { return machine.PodFacts{Namespace: "a", Name: name, UID: name} }
+	spent := func(name string) drain.Budget {
+		return drain.Budget{Namespace: "a", Name: name, Selector: labels.Everything(), Desired: 1}
+	}
 	hook := []machine.Hook{{Name: "Backup", Owner: "storage"}}
 	rows := []struct {
 		name, why string
@@ -120,8 +125,25 @@ func TestDecideDeletion(t *testing.T) {
 			in: del(func(in *machine.Input) {
 				in.Node.Unschedulable = true
 				p := pod("app")
+				p.Deleted = now.Add(-10 * time.Second)
+				in.Pods = []machine.PodFacts{p}
+			})},
+		{name: "pod outlives its grace", why: "it is named; the kubelet may still end it", goal: instance.Hold, wake: 5 * time.Second,
+			in: del(func(in *machine.Input) {
+				in.Node.Unschedulable = true
+				p := pod("app")
 				p.Deleted = now.Add(-time.Minute)
 				in.Pods = []machine.PodFacts{p}
+			})},
+		{name: "silent node", why: "without proof that it is off its budget counts", goal: instance.Hold, wake: 5 * time.Second,
+			in: del(func(in *machine.Input) {
+				in.Node.Unschedulable, in.Node.Ready = true, corev1.ConditionUnknown
+				in.Pods, in.Budgets = []machine.PodFacts{pod("app")}, []drain.Budget{spent("app")}
+			})},
+		{name: "instance off", why: "with proof nothing runs there", goal: instance.Hold, wake: 2 * time.Second, actions: []string{"delete pod a/app"},
+			in: del(func(in *machine.Input) {
+				in.Node.Unschedulable, in.Node.Ready, in.Node.Off = true, corev1.ConditionUnknown, true
+				in.Pods, in.Budgets = []machine.PodFacts{pod("app")}, []drain.Budget{spent("app")}
 			})},
 		{name: "unreachable node", why: "nobody will finish them", goal: instance.Remove,
 			in: del(func(in *machine.Input) {
@@ -185,5 +207,32 @@ func TestConditionsInTheWordsPeopleKnow(t *testing.T) {
 	}
 	if diff := cmp.Diff(machine.Decide(in).Conditions, want); diff != "" {
 		t.Errorf("conditions (-got +want):\n%s", diff)
+	}
+}
+
+func TestBlockedDrainIsToldOnce(t *testing.T) {
+	in := machine.Input{
+		Name: "w-1", Phase: machine.Deleting, Deleting: true, Finalizer: true, Now: now,
+		NodeRef: &machine.NodeRef{Name: "w-1"}, Node: &machine.NodeFacts{Name: "w-1", Ready: corev1.ConditionTrue, Unschedulable: true},
+		Pods:    []machine.PodFacts{{Namespace: "a", Name: "app", Owner: "ReplicaSet/app-7f", Ready: true}},
+		Budgets: []drain.Budget{{Namespace: "a", Name: "pdb", Selector: labels.Everything(), Desired: 2, Healthy: 2}},
+	}
+	const text = `error when evicting pods/"app" -n "a" (ReplicaSet/app-7f): Cannot evict pod as it would violate the pod's disruption budget. The disruption budget pdb needs 2 healthy pods and has 2 currently`
+	d := machine.Decide(in)
+	want := []plan.Event{{Type: plan.Normal, Reason: "DrainRequeued", Action: "Drain", Message: "Node drain requeued: " + text}}
+	if diff := cmp.Diff(d.Events, want); diff != "" {
+		t.Errorf("events (-got +want):\n%s", diff)
+	}
+	last := d.Conditions[len(d.Conditions)-1]
+	if last.Type != "Drained" || last.Reason != "DrainError" || last.Message != "could not drain machine: "+text {
+		t.Errorf("condition %+v", last)
+	}
+	in.DrainTold, in.DrainSince, in.Now = last.Message, now, now.Add(time.Hour)
+	if d = machine.Decide(in); len(d.Events) != 0 || len(d.Actions) != 0 || d.Wake != 30*time.Second {
+		t.Errorf("again: events %v, actions %v, wake %s", d.Events, d.Actions, d.Wake)
+	}
+	in.Budgets = nil
+	if d = machine.Decide(in); len(d.Actions) != 1 {
+		t.Errorf("did not resume: %v", d.Actions)
 	}
 }

@@ -35,12 +35,14 @@ const (
 	TextBroken       = "vm has unexpected 'Failed' provisioning state"
 	TextDrainSkipped = "Node drain skipped"
 	TextDrained      = "Drain finished successfully"
+
+	textDrainError = "could not drain machine: "
 )
 
 func note(notes []plan.Note, text string) []plan.Note { return append(notes, plan.Note{Message: text}) }
 
 // conditions returns every condition the Machine has now.
-func conditions(in Input, dr drain) []plan.Condition {
+func conditions(in Input, dr drainage) []plan.Condition {
 	out := []plan.Condition{
 		hooked(Drainable, "Drain operation currently blocked by: ", in.PreDrain),
 		hooked(Terminable, "Terminate operation currently blocked by: ", in.PreTerminate),
@@ -62,10 +64,10 @@ func conditions(in Input, dr drain) []plan.Condition {
 		out = append(out, plan.Condition{Type: Drained, Status: corev1.ConditionTrue, Message: TextDrainSkipped})
 	case dr.done:
 		out = append(out, plan.Condition{Type: Drained, Status: corev1.ConditionTrue, Message: TextDrained})
-	case in.Evicted.Error != "":
+	case in.trouble(dr) != "":
 		out = append(out, plan.Condition{
 			Type: Drained, Status: corev1.ConditionFalse, Severity: plan.SeverityWarning,
-			Reason: "DrainError", Message: "could not drain machine: " + in.Evicted.Error,
+			Reason: "DrainError", Message: textDrainError + in.trouble(dr),
 		})
 	}
 	return out

@@ -56,7 +56,7 @@ func (w *toy) step() (acted bool, d plan.Decision[machine.Status], err error) {
 			}
 		}
 		in.Finalizer = w.in.Finalizer
-		in = in.DrainedBy(d.Actions, "")
+		in = in.DrainedBy(d.Actions, nil, "")
 		w.in.Node = in.Node
 		if w.gone {
 			return acted, d, nil

@@ -40,7 +40,8 @@ import (
 //+kubebuilder:rbac:groups=machine.openshift.io,resources=machines/finalizers,verbs=update,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures,verbs=get;list;watch
 //+kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch;delete
-//+kubebuilder:rbac:groups="",resources=pods,verbs=get;list
+//+kubebuilder:rbac:groups="",resources=pods,verbs=get;list;delete
+//+kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list
 //+kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 //+kubebuilder:rbac:groups="",resources=secrets,verbs=get,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update,namespace=openshift-machine-api

@@ -83,8 +83,9 @@ func (c *controller) observeNode(ctx context.Context, r client.Reader, w *world)
 	if err != nil {
 		return err
 	}
-	w.in.Pods = podFacts(pods)
-	return nil
+	w.in.Pods = observe.Drainees(pods)
+	w.in.Budgets, err = observe.Budgets(ctx, c.d.Live, w.in.Pods)
+	return err
 }
 
 // observeInstance decodes the spec, opens the cloud and asks it. What goes
@@ -108,12 +109,17 @@ func (c *controller) observeInstance(ctx context.Context, r client.Reader, w *wo
 	if w.cloud, w.own.Seen.Fault = c.open(ctx, m, credentials); w.cloud == nil {
 		return nil
 	}
-	if w.in.Deleting && w.in.Goal() == instance.Hold {
+	hold := w.in.Deleting && w.in.Goal() == instance.Hold
+	if hold && !w.in.NeedsProof() {
 		return nil // the drain is on; what the cloud has does not matter yet
 	}
 	askCtx, cancel := context.WithTimeout(ctx, cloudTimeout)
 	defer cancel()
 	inst, err := w.cloud.Observe(askCtx, w.own.Key)
+	if hold {
+		w.in.Node.Off = off(inst, err)
+		return nil
+	}
 	switch {
 	case err != nil:
 		w.own.Seen.Fault = faultFrom(err, "observe "+m.Name)
@@ -128,6 +134,19 @@ func (c *controller) observeInstance(ctx context.Context, r client.Reader, w *wo
 	}
 	w.own.Blocked = c.block(ctx, w, spec, sc, userData)
 	return nil
+}
+
+// off says whether the cloud vouches that an instance does not run. Not
+// knowing is no proof.
+func off(inst cloud.Instance, err error) bool {
+	if err != nil {
+		return cloud.KindOf(err) == cloud.NotFound
+	}
+	switch inst.State {
+	case cloud.StateStopped, cloud.StateDeallocated, cloud.StateLeftover:
+		return true
+	}
+	return false
 }
 
 // block returns what stands against a create, and puts the first-boot data

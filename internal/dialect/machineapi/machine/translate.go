@@ -10,7 +10,6 @@ import (
 	machinev1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,7 +63,9 @@ func facts(m *machinev1.Machine, now time.Time) engine.Input {
 		Now:          now,
 	}
 	if c := conditionOf(m, engine.Drained); c != nil && in.Deleting {
-		in.Drained = c.Status == corev1.ConditionTrue
+		if in.Drained = c.Status == corev1.ConditionTrue; !in.Drained {
+			in.DrainTold, in.DrainSince = c.Message, c.LastTransitionTime.Time
+		}
 	}
 	if r := m.Status.NodeRef; r != nil && r.Name != "" {
 		in.NodeRef = &engine.NodeRef{Name: r.Name, UID: string(r.UID)}
@@ -125,24 +126,6 @@ func controlPlane(n *corev1.Node) bool {
 	_, cp := n.Labels[wire.NodeRoleControlPlane]
 	_, master := n.Labels[wire.NodeRoleMaster]
 	return cp || master
-}
-
-func podFacts(pods []corev1.Pod) []engine.PodFacts {
-	out := make([]engine.PodFacts, 0, len(pods))
-	for i := range pods {
-		p := &pods[i]
-		f := engine.PodFacts{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
-		_, f.Mirror = p.Annotations[corev1.MirrorPodAnnotationKey]
-		if ref := metav1.GetControllerOf(p); ref != nil {
-			f.DaemonSet = ref.Kind == "DaemonSet"
-		}
-		f.Finished = p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-		if p.DeletionTimestamp != nil {
-			f.Deleted = p.DeletionTimestamp.Time
-		}
-		out = append(out, f)
-	}
-	return out
 }
 
 // changed says whether an update of a Machine matters: not if only we write

@@ -9,6 +9,7 @@ import (
 	"millwright.io/millwright/internal/act"
 	"millwright.io/millwright/internal/cloud"
 	"millwright.io/millwright/internal/dialect/machineapi/wire"
+	"millwright.io/millwright/internal/engine/drain"
 	"millwright.io/millwright/internal/engine/instance"
 	engine "millwright.io/millwright/internal/engine/machine"
 	"millwright.io/millwright/internal/engine/plan"
@@ -49,10 +50,11 @@ func (w *world) fold(actions []plan.Action, out act.Outcome, err error) error {
 	for _, a := range done {
 		w.did(a, out)
 	}
-	refusal := ""
-	if len(out.Blocked) > 0 {
-		refusal = out.Blocked[0].Message
+	var refused []drain.Refusal
+	for _, b := range out.Blocked {
+		refused = append(refused, drain.Refusal{Namespace: b.Action.Namespace, Name: b.Action.Name, Message: b.Message})
 	}
+	failure := ""
 	if err != nil && failed != nil {
 		switch failed.(type) {
 		case plan.CreateInstance:
@@ -61,11 +63,11 @@ func (w *world) fold(actions []plan.Action, out act.Outcome, err error) error {
 		case plan.DeleteInstance:
 			w.own = w.own.After(instance.Result{Op: instance.OpDelete, Fault: headedDelete(faultOf(err, failed), w.in.Name)})
 			err = nil
-		case plan.CordonNode, plan.EvictPod:
-			refusal, err = err.Error(), nil
+		case plan.CordonNode, plan.EvictPod, plan.DeletePod:
+			failure, err = err.Error(), nil
 		}
 	}
-	w.in = w.in.DrainedBy(done, refusal)
+	w.in = w.in.DrainedBy(done, refused, failure)
 	return err
 }
 
