@@ -2,39 +2,57 @@ package drain
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 )
 
 // ledger is what the budgets still grant while a plan is made.
 type ledger struct {
-	of map[string][]*Budget // by namespace, sorted by name
+	of map[place][]*Budget
 }
 
+// place is where a budget is looked up: under a label that all its pods carry,
+// or, without such a label, under its namespace alone.
+type place struct{ namespace, label, value string }
+
 func newLedger(budgets []Budget) *ledger {
-	l := &ledger{of: map[string][]*Budget{}}
+	l := &ledger{of: map[place][]*Budget{}}
 	for _, b := range budgets {
-		l.of[b.Namespace] = append(l.of[b.Namespace], &b)
-	}
-	for _, bs := range l.of {
-		slices.SortFunc(bs, func(a, b *Budget) int {
-			if a.Name < b.Name {
-				return -1
-			}
-			return 1
-		})
+		if b.Selector == nil {
+			continue
+		}
+		at := placeOf(b)
+		l.of[at] = append(l.of[at], &b)
 	}
 	return l
 }
 
-// over returns the budgets that select a pod.
-func (l *ledger) over(p Pod) []*Budget {
-	var out []*Budget
-	for _, b := range l.of[p.Namespace] {
-		if b.Selector != nil && b.Selector.Matches(labels.Set(p.Labels)) {
-			out = append(out, b)
+func placeOf(b Budget) place {
+	rs, _ := b.Selector.Requirements()
+	for _, r := range rs {
+		if v, exact := b.Selector.RequiresExactMatch(r.Key()); exact {
+			return place{b.Namespace, r.Key(), v}
 		}
 	}
+	return place{namespace: b.Namespace}
+}
+
+// over returns the budgets that select a pod, by name.
+func (l *ledger) over(p Pod) []*Budget {
+	var out []*Budget
+	take := func(at place) {
+		for _, b := range l.of[at] {
+			if b.Selector.Matches(labels.Set(p.Labels)) {
+				out = append(out, b)
+			}
+		}
+	}
+	take(place{namespace: p.Namespace})
+	for k, v := range p.Labels {
+		take(place{p.Namespace, k, v})
+	}
+	slices.SortFunc(out, func(a, b *Budget) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
