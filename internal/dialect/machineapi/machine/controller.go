@@ -111,7 +111,6 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		return reconcile.Result{}, fmt.Errorf("observe machine: %w", err)
 	}
 	if w == nil {
-		c.memory.forget(key)
 		return reconcile.Result{}, nil
 	}
 	d, actErr := c.run(ctx, w)
@@ -146,7 +145,7 @@ func (c *controller) report(ctx context.Context, w *world, d plan.Decision[engin
 	}
 	key := client.ObjectKeyFromObject(w.machine)
 	if w.gone {
-		c.memory.forget(key)
+		c.memory.bury(key, w.machine.UID)
 		return nil
 	}
 	c.memory.keep(key, w.machine.UID, d.Status.Instance.Last)

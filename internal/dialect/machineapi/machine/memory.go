@@ -22,6 +22,7 @@ type remembered struct {
 	uid     types.UID
 	last    instance.Last
 	written *machinev1.Machine
+	gone    bool // its finalizer is off; only the cache still shows it
 }
 
 func newMemory() *memory { return &memory{of: map[types.NamespacedName]*remembered{}} }
@@ -30,6 +31,22 @@ func (x *memory) forget(key types.NamespacedName) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.of, key)
+}
+
+// bury remembers that a Machine is no more until the cache shows it too: a
+// stale copy looks like one that still wants its instance.
+func (x *memory) bury(key types.NamespacedName, uid types.UID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.entry(key, uid).gone = true
+}
+
+// buried reports that the cached Machine is no more.
+func (x *memory) buried(key types.NamespacedName, uid types.UID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.of[key]
+	return e != nil && e.uid == uid && e.gone
 }
 
 func (x *memory) entry(key types.NamespacedName, uid types.UID) *remembered {

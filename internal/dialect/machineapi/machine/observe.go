@@ -29,9 +29,13 @@ func (c *controller) observe(ctx context.Context, r client.Reader, key types.Nam
 	var cached machinev1.Machine
 	if err := r.Get(ctx, key, &cached); err != nil {
 		if apierrors.IsNotFound(err) {
+			c.memory.forget(key)
 			return nil, nil
 		}
 		return nil, fmt.Errorf("read machine %s: %w", key, err)
+	}
+	if c.memory.buried(key, cached.UID) {
+		return nil, nil
 	}
 	m, last, known := c.memory.newest(key, &cached)
 	if !known {
