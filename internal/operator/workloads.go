@@ -28,6 +28,7 @@ const (
 	NamespaceMachineApprover   = "openshift-cluster-machine-approver"
 	NamespaceClusterAPISystem  = "cpaas-system"
 	NamespaceConfigManaged     = "openshift-config-managed"
+	NamespaceConfig            = "openshift-config"
 	pretend                    = "registry.example.com/" // pulls nothing: the simulated kubelet only pretends to run it
 	priorityClassNodeCritical  = "system-node-critical"
 	priorityClassClusterCritic = "system-cluster-critical"
@@ -41,7 +42,7 @@ const ConfigMapCloud = "millwright-cloud"
 // Namespaces lists them all, in the order they are created.
 func Namespaces() []string {
 	return []string{NamespaceMachineAPI, NamespaceMachineConfig, NamespaceCloudController, NamespaceCloudOperator,
-		NamespaceMachineApprover, NamespaceClusterAPISystem, NamespaceConfigManaged}
+		NamespaceMachineApprover, NamespaceClusterAPISystem, NamespaceConfigManaged, NamespaceConfig}
 }
 
 // Params are what differs between installations.
@@ -75,9 +76,11 @@ func Components(p Params) []Component {
 
 // Objects returns what installs the components: ServiceAccounts, roles,
 // bindings, workloads, in an order in which they can be created.
-func Objects(p Params) ([]client.Object, error) {
+func Objects(p Params) ([]client.Object, error) { return install(Components(p)) }
+
+func install(components []Component) ([]client.Object, error) {
 	var first, last []client.Object
-	for _, c := range Components(p) {
+	for _, c := range components {
 		first = append(first, &corev1.ServiceAccount{ObjectMeta: meta(c.Namespace, c.ServiceAccount)})
 		if c.Name != "" {
 			rbac, err := bind(c)

@@ -13,6 +13,9 @@ import (
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
+	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -73,6 +76,7 @@ var table = map[string]struct {
 	"machine-api-operator":              {setupOperator("machine-api-operator"), "machine-api-operator"},
 	"cloud-controller-manager-operator": {setupOperator("cloud-controller-manager-operator"), "cluster-cloud-controller-manager-leader"},
 	"cloud-node-lifecycle-controller":   {setupCloudNode("cloud-node-lifecycle-controller"), "cloud-controller-manager"},
+	"machine-config-controller":         {setupMachineConfig, "machine-config-controller"},
 	"webhook":                           {setupWebhook, ""},
 }
 
@@ -103,7 +107,8 @@ func (o Options) check() error {
 
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, configv1.Install, machinev1beta1.Install} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, configv1.Install, machinev1beta1.Install,
+		machineconfigv1.Install, operatorv1.Install, operatorv1alpha1.Install} {
 		utilruntime.Must(add(s))
 	}
 	return s
@@ -127,7 +132,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	mgr, err := kube.NewManager(cfg, kube.ManagerOptions{
 		Component: first, Scheme: newScheme(), LeaderElectionID: lease, LeaderElectionNamespace: o.Namespace,
-		MetricsAddr: o.MetricsAddr, HealthAddr: o.HealthAddr, ByObject: caches(), Log: log,
+		MetricsAddr: o.MetricsAddr, HealthAddr: o.HealthAddr, ByObject: caches(o.Controllers), Log: log,
 	})
 	if err != nil {
 		return err

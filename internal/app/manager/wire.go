@@ -30,14 +30,17 @@ var stderr = os.Stderr
 
 const namespaceMachineAPI = "openshift-machine-api"
 
-// caches restricts what the processes hold: Machines of one namespace only.
-func caches() map[client.Object]cache.ByObject {
+// caches restricts what the processes hold: Machines of one namespace only,
+// and what machineConfigCaches says.
+func caches(controllers []string) map[client.Object]cache.ByObject {
 	machineAPI := cache.ByObject{Namespaces: map[string]cache.Config{namespaceMachineAPI: {}}}
-	return map[client.Object]cache.ByObject{
+	out := map[client.Object]cache.ByObject{
 		&machinev1beta1.Machine{}:            machineAPI,
 		&machinev1beta1.MachineSet{}:         machineAPI,
 		&machinev1beta1.MachineHealthCheck{}: machineAPI,
 	}
+	machineConfigCaches(controllers, out)
+	return out
 }
 
 // cloudEnv says where the cloud is when it is not the public one.
