@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/coreos/go-semver/semver"
-	v2_2 "github.com/coreos/ignition/config/v2_2/types"
+	v2_3 "github.com/coreos/ignition/config/v2_3/types"
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 )
 
@@ -214,38 +214,39 @@ func dropDefaults(cfg *Config, minor int) {
 	}
 }
 
-// toV2 translates what spec 2.2 can say. A missing overwrite was true there,
+// toV2 translates what spec 2.2 can say, in the types of 2.3, which differ from
+// it in what a partition may say only. A missing overwrite was true there,
 // so it is written out; appended parts become files of their own.
-func toV2(cfg Config) v2_2.Config {
+func toV2(cfg Config) v2_3.Config {
 	mounts := each(cfg.Storage.Filesystems, func(f types.Filesystem) string { return *orNew(f.Path) })
-	out := v2_2.Config{
-		Ignition: v2_2.Ignition{
+	out := v2_3.Config{
+		Ignition: v2_3.Ignition{
 			Version:  "2.2.0",
-			Config:   v2_2.IgnitionConfig{Append: each(cfg.Ignition.Config.Merge, downReference)},
-			Timeouts: v2_2.Timeouts(cfg.Ignition.Timeouts),
-			Security: v2_2.Security{TLS: v2_2.TLS{CertificateAuthorities: each(cfg.Ignition.Security.TLS.CertificateAuthorities, func(r types.Resource) v2_2.CaReference {
-				return v2_2.CaReference(downReference(r))
+			Config:   v2_3.IgnitionConfig{Append: each(cfg.Ignition.Config.Merge, downReference)},
+			Timeouts: v2_3.Timeouts(cfg.Ignition.Timeouts),
+			Security: v2_3.Security{TLS: v2_3.TLS{CertificateAuthorities: each(cfg.Ignition.Security.TLS.CertificateAuthorities, func(r types.Resource) v2_3.CaReference {
+				return v2_3.CaReference(downReference(r))
 			})}},
 		},
-		Passwd: v2_2.Passwd{
-			Groups: each(cfg.Passwd.Groups, func(g types.PasswdGroup) v2_2.PasswdGroup {
-				return v2_2.PasswdGroup{Name: g.Name, Gid: g.Gid, PasswordHash: *orNew(g.PasswordHash), System: isTrue(g.System)}
+		Passwd: v2_3.Passwd{
+			Groups: each(cfg.Passwd.Groups, func(g types.PasswdGroup) v2_3.PasswdGroup {
+				return v2_3.PasswdGroup{Name: g.Name, Gid: g.Gid, PasswordHash: *orNew(g.PasswordHash), System: isTrue(g.System)}
 			}),
 			Users: each(cfg.Passwd.Users, downUser),
 		},
-		Storage: v2_2.Storage{
-			Directories: each(cfg.Storage.Directories, func(d types.Directory) v2_2.Directory {
-				return v2_2.Directory{Node: downNode(d.Node, mounts), DirectoryEmbedded1: v2_2.DirectoryEmbedded1{Mode: d.Mode}}
+		Storage: v2_3.Storage{
+			Directories: each(cfg.Storage.Directories, func(d types.Directory) v2_3.Directory {
+				return v2_3.Directory{Node: downNode(d.Node, mounts), DirectoryEmbedded1: v2_3.DirectoryEmbedded1{Mode: d.Mode}}
 			}),
 			Disks:       each(cfg.Storage.Disks, downDisk),
 			Files:       downFiles(cfg.Storage.Files, mounts),
 			Filesystems: downFilesystems(cfg.Storage.Filesystems),
-			Links: each(cfg.Storage.Links, func(l types.Link) v2_2.Link {
-				return v2_2.Link{Node: downNode(l.Node, mounts), LinkEmbedded1: v2_2.LinkEmbedded1{Hard: isTrue(l.Hard), Target: *orNew(l.Target)}}
+			Links: each(cfg.Storage.Links, func(l types.Link) v2_3.Link {
+				return v2_3.Link{Node: downNode(l.Node, mounts), LinkEmbedded1: v2_3.LinkEmbedded1{Hard: isTrue(l.Hard), Target: *orNew(l.Target)}}
 			}),
 			Raid: each(cfg.Storage.Raid, downRaid),
 		},
-		Systemd: v2_2.Systemd{Units: each(cfg.Systemd.Units, downUnit)},
+		Systemd: v2_3.Systemd{Units: each(cfg.Systemd.Units, downUnit)},
 	}
 	if cfg.Ignition.Config.Replace.Source != nil {
 		r := downReference(cfg.Ignition.Config.Replace)
@@ -254,21 +255,21 @@ func toV2(cfg Config) v2_2.Config {
 	return out
 }
 
-func downReference(r types.Resource) v2_2.ConfigReference {
-	return v2_2.ConfigReference{Source: *orNew(r.Source), Verification: v2_2.Verification{Hash: r.Verification.Hash}}
+func downReference(r types.Resource) v2_3.ConfigReference {
+	return v2_3.ConfigReference{Source: *orNew(r.Source), Verification: v2_3.Verification{Hash: r.Verification.Hash}}
 }
 
-func downUser(u types.PasswdUser) v2_2.PasswdUser {
-	return v2_2.PasswdUser{
+func downUser(u types.PasswdUser) v2_3.PasswdUser {
+	return v2_3.PasswdUser{
 		Name:              u.Name,
 		PasswordHash:      u.PasswordHash,
-		SSHAuthorizedKeys: renamed[v2_2.SSHAuthorizedKey](u.SSHAuthorizedKeys),
+		SSHAuthorizedKeys: renamed[v2_3.SSHAuthorizedKey](u.SSHAuthorizedKeys),
 		UID:               u.UID,
 		Gecos:             *orNew(u.Gecos),
 		HomeDir:           *orNew(u.HomeDir),
 		NoCreateHome:      isTrue(u.NoCreateHome),
 		PrimaryGroup:      *orNew(u.PrimaryGroup),
-		Groups:            renamed[v2_2.Group](u.Groups),
+		Groups:            renamed[v2_3.Group](u.Groups),
 		NoUserGroup:       isTrue(u.NoUserGroup),
 		NoLogInit:         isTrue(u.NoLogInit),
 		Shell:             *orNew(u.Shell),
@@ -276,61 +277,61 @@ func downUser(u types.PasswdUser) v2_2.PasswdUser {
 	}
 }
 
-func downUnit(u types.Unit) v2_2.Unit {
-	return v2_2.Unit{
+func downUnit(u types.Unit) v2_3.Unit {
+	return v2_3.Unit{
 		Name:     u.Name,
 		Enabled:  u.Enabled,
 		Mask:     isTrue(u.Mask),
 		Contents: *orNew(u.Contents),
-		Dropins: each(u.Dropins, func(d types.Dropin) v2_2.SystemdDropin {
-			return v2_2.SystemdDropin{Name: d.Name, Contents: *orNew(d.Contents)}
+		Dropins: each(u.Dropins, func(d types.Dropin) v2_3.SystemdDropin {
+			return v2_3.SystemdDropin{Name: d.Name, Contents: *orNew(d.Contents)}
 		}),
 	}
 }
 
-func downDisk(d types.Disk) v2_2.Disk {
-	return v2_2.Disk{
+func downDisk(d types.Disk) v2_3.Disk {
+	return v2_3.Disk{
 		Device:    d.Device,
 		WipeTable: isTrue(d.WipeTable),
-		Partitions: each(d.Partitions, func(p types.Partition) v2_2.Partition {
-			return v2_2.Partition{Label: *orNew(p.Label), Number: p.Number, TypeGUID: *orNew(p.TypeGUID), GUID: *orNew(p.GUID)}
+		Partitions: each(d.Partitions, func(p types.Partition) v2_3.Partition {
+			return v2_3.Partition{Label: p.Label, Number: p.Number, TypeGUID: *orNew(p.TypeGUID), GUID: *orNew(p.GUID)}
 		}),
 	}
 }
 
-func downRaid(r types.Raid) v2_2.Raid {
-	return v2_2.Raid{
+func downRaid(r types.Raid) v2_3.Raid {
+	return v2_3.Raid{
 		Name:    r.Name,
 		Level:   *orNew(r.Level),
-		Devices: renamed[v2_2.Device](r.Devices),
+		Devices: renamed[v2_3.Device](r.Devices),
 		Spares:  *orNew(r.Spares),
-		Options: renamed[v2_2.RaidOption](r.Options),
+		Options: renamed[v2_3.RaidOption](r.Options),
 	}
 }
 
 // downFilesystems names each filesystem by its path, or by a number.
-func downFilesystems(in []types.Filesystem) []v2_2.Filesystem {
+func downFilesystems(in []types.Filesystem) []v2_3.Filesystem {
 	unnamed := 0
-	return each(in, func(f types.Filesystem) v2_2.Filesystem {
+	return each(in, func(f types.Filesystem) v2_3.Filesystem {
 		name := *orNew(f.Path)
 		if f.Path == nil {
 			unnamed++
 			name = strconv.Itoa(unnamed)
 		}
-		return v2_2.Filesystem{Name: name, Mount: &v2_2.Mount{
+		return v2_3.Filesystem{Name: name, Mount: &v2_3.Mount{
 			Device:         f.Device,
 			Format:         *orNew(f.Format),
 			WipeFilesystem: isTrue(f.WipeFilesystem),
 			Label:          f.Label,
 			UUID:           f.UUID,
-			Options:        renamed[v2_2.MountOption](f.Options),
+			Options:        renamed[v2_3.MountOption](f.Options),
 		}}
 	})
 }
 
 // downNode finds the filesystem a path lies on: the longest mount above it.
-func downNode(n types.Node, mounts []string) v2_2.Node {
-	out := v2_2.Node{Filesystem: "root", Path: n.Path, Overwrite: n.Overwrite}
+func downNode(n types.Node, mounts []string) v2_3.Node {
+	out := v2_3.Node{Filesystem: "root", Path: n.Path, Overwrite: n.Overwrite}
 	longest := ""
 	for _, m := range mounts {
 		if strings.HasPrefix(n.Path, m) && len(m) > len(longest) {
@@ -339,25 +340,25 @@ func downNode(n types.Node, mounts []string) v2_2.Node {
 		}
 	}
 	if n.User != (types.NodeUser{}) {
-		out.User = &v2_2.NodeUser{ID: n.User.ID, Name: *orNew(n.User.Name)}
+		out.User = &v2_3.NodeUser{ID: n.User.ID, Name: *orNew(n.User.Name)}
 	}
 	if n.Group != (types.NodeGroup{}) {
-		out.Group = &v2_2.NodeGroup{ID: n.Group.ID, Name: *orNew(n.Group.Name)}
+		out.Group = &v2_3.NodeGroup{ID: n.Group.ID, Name: *orNew(n.Group.Name)}
 	}
 	return out
 }
 
-func downFiles(in []types.File, mounts []string) []v2_2.File {
-	var out []v2_2.File
-	contents := func(r types.Resource) v2_2.FileContents {
-		return v2_2.FileContents{
+func downFiles(in []types.File, mounts []string) []v2_3.File {
+	var out []v2_3.File
+	contents := func(r types.Resource) v2_3.FileContents {
+		return v2_3.FileContents{
 			Compression:  *orNew(r.Compression),
 			Source:       *orNew(r.Source),
-			Verification: v2_2.Verification{Hash: r.Verification.Hash},
+			Verification: v2_3.Verification{Hash: r.Verification.Hash},
 		}
 	}
 	for _, f := range in {
-		file := v2_2.File{Node: downNode(f.Node, mounts), FileEmbedded1: v2_2.FileEmbedded1{Mode: f.Mode}}
+		file := v2_3.File{Node: downNode(f.Node, mounts), FileEmbedded1: v2_3.FileEmbedded1{Mode: f.Mode}}
 		file.Overwrite = orNew(file.Overwrite)
 		if f.Contents.Source != nil {
 			file.Contents = contents(f.Contents)

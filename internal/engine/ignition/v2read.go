@@ -7,26 +7,21 @@ import (
 	"strings"
 
 	v2_0 "github.com/coreos/ignition/config/v2_0/types"
-	v2_1 "github.com/coreos/ignition/config/v2_1/types"
-	v2_2 "github.com/coreos/ignition/config/v2_2/types"
 	v2_3 "github.com/coreos/ignition/config/v2_3/types"
 	v2_4 "github.com/coreos/ignition/config/v2_4/types"
 	"github.com/coreos/ignition/config/validate/report"
 )
 
-// readV2 decodes spec 2.minor into the types of that very version, so that
-// keys it did not know are dropped, checks it with the rules of that version
-// and lifts it to 2.4, whose types hold all of spec 2.
+// readV2 decodes spec 2.minor, drops keys that the version did not know, checks
+// it and lifts it to 2.4, whose types hold all of spec 2. Versions 2.1 and 2.2
+// are read as 2.3: the modules of their own types cannot be resolved any more,
+// and 2.3 adds keys only.
 func readV2(raw []byte, minor int64) (v2_4.Config, error) {
 	var typed any
 	switch minor {
 	case 0:
 		typed = &v2_0.Config{}
-	case 1:
-		typed = &v2_1.Config{}
-	case 2:
-		typed = &v2_2.Config{}
-	case 3:
+	case 1, 2, 3:
 		typed = &v2_3.Config{}
 	default:
 		typed = &v2_4.Config{}
@@ -37,6 +32,9 @@ func readV2(raw []byte, minor int64) (v2_4.Config, error) {
 			Wire:     wireV2("config is not valid", "error: "+text),
 			Problems: []Problem{{Detail: "this is not the JSON of an Ignition config: " + text + position(raw, err)}},
 		}
+	}
+	if cfg, ok := typed.(*v2_3.Config); ok {
+		forget(cfg, minor)
 	}
 	var c checker
 	c.walk(reflect.ValueOf(typed).Elem(), "")
@@ -57,6 +55,36 @@ func readV2(raw []byte, minor int64) (v2_4.Config, error) {
 	}
 	spellOut(&out, minor)
 	return out, nil
+}
+
+// forget drops what 2.3 can say and 2.minor could not.
+func forget(cfg *v2_3.Config, minor int64) {
+	if minor > 2 {
+		return
+	}
+	for i := range cfg.Storage.Disks {
+		for j := range cfg.Storage.Disks[i].Partitions {
+			p := &cfg.Storage.Disks[i].Partitions[j]
+			p.ShouldExist, p.SizeMiB, p.StartMiB, p.WipePartitionEntry = nil, nil, nil, false
+		}
+	}
+	if minor > 1 {
+		return
+	}
+	cfg.Ignition.Security = v2_3.Security{}
+	for i := range cfg.Storage.Files {
+		f := &cfg.Storage.Files[i]
+		f.Append, f.Overwrite = false, nil
+	}
+	for i := range cfg.Storage.Directories {
+		cfg.Storage.Directories[i].Overwrite = nil
+	}
+	for i := range cfg.Storage.Links {
+		cfg.Storage.Links[i].Overwrite = nil
+	}
+	for i := range cfg.Networkd.Units {
+		cfg.Networkd.Units[i].Dropins = nil
+	}
 }
 
 // spellOut writes down what older versions could not leave unsaid: 2.0 always
