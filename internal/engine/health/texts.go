@@ -67,14 +67,20 @@ func counts(c Check, s Status) string {
 	return fmt.Sprintf("(total: %d, unhealthy: %d, maxUnhealthy: %s)", s.Expected, s.Expected-s.Healthy, maxText(c))
 }
 
+// textResumes says what ends a freeze.
+const textResumes = "repair of silent nodes resumes when half of them report again"
+
+func (g Group) name() string {
+	if g.Zone == "" {
+		return "the fleet"
+	}
+	return "zone " + g.Zone
+}
+
 // String says what fell silent and what ends the freeze.
 func (g Group) String() string {
-	of := "the fleet"
-	if g.Zone != "" {
-		of = "zone " + g.Zone
-	}
-	return fmt.Sprintf("%d of %d nodes of %s stopped reporting within %s (since %s); repair of silent nodes resumes when half of them report again",
-		g.Silent, g.Nodes, of, Window, g.Since.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%d of %d nodes of %s stopped reporting within %s (since %s); %s",
+		g.Silent, g.Nodes, g.name(), Window, g.Since.UTC().Format(time.RFC3339), textResumes)
 }
 
 func frozenText(groups []Group) string {
@@ -122,7 +128,12 @@ func stopped(in Input, s Status) []plan.Event {
 		})
 	}
 	for _, g := range s.Frozen {
-		out = append(out, plan.Event{Type: plan.Warning, Reason: ReasonFrozen, Message: "Remediation is held back: " + g.String()})
+		// Without the numbers, which grow while more of them fall silent: one
+		// freeze is one event.
+		out = append(out, plan.Event{
+			Type: plan.Warning, Reason: ReasonFrozen,
+			Message: fmt.Sprintf("Remediation is held back: most nodes of %s stopped reporting within %s; %s", g.name(), Window, textResumes),
+		})
 	}
 	return out
 }
