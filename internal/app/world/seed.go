@@ -9,6 +9,8 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +41,7 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme,
-		configv1.Install, machinev1beta1.Install,
+		configv1.Install, machinev1beta1.Install, machineconfigv1.Install, operatorv1.Install,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -61,9 +63,21 @@ func (s *supervisor) seed(ctx context.Context) error {
 	if err := s.installDefinitions(ctx, "machine", "openshift"); err != nil {
 		return err
 	}
-	others := make(chan error, 1)
-	go func() { others <- s.installDefinitions(ctx, "machineconfig", "clusterapi") }()
-	return errors.Join(s.seedObjects(ctx), <-others)
+	seeded := s.dir.state.Seeded
+	others := make(chan error, 2)
+	go func() {
+		err := s.installDefinitions(ctx, "machineconfig")
+		if err == nil && !seeded {
+			err = s.seedMachineConfig(ctx)
+		}
+		others <- err
+		others <- s.installDefinitions(ctx, "clusterapi")
+	}()
+	if err := errors.Join(s.seedObjects(ctx), <-others, <-others); err != nil {
+		return err
+	}
+	s.dir.state.Seeded = true
+	return s.dir.save()
 }
 
 // seedObjects makes everything but definitions.
@@ -92,8 +106,8 @@ func (s *supervisor) seedObjects(ctx context.Context) error {
 	if err := s.seedMachines(ctx); err != nil {
 		return err
 	}
-	s.dir.state.Seeded, s.dir.state.Workers = true, s.opts.Workers
-	return s.dir.save()
+	s.dir.state.Workers = s.opts.Workers
+	return nil
 }
 
 // installDefinitions applies the CRDs of families and waits until they are
