@@ -36,7 +36,7 @@ func setupMachineConfig(e env) error {
 	c, live := e.mgr.GetClient(), e.mgr.GetAPIReader()
 	all := []kube.Controller{
 		template.New(template.Deps{Client: c, Live: live, Clock: e.clk, Log: e.log}),
-		poolconfig.New(poolconfig.Deps{Client: c, Live: live, Recorder: e.mgr.GetEventRecorder(wire.ControllerPoolConfig), Log: e.log}),
+		poolconfig.New(poolconfig.Deps{Client: c, Live: live, Clock: e.clk, Recorder: e.mgr.GetEventRecorder(wire.ControllerPoolConfig), Log: e.log}),
 		render.New(render.Deps{Client: c, Live: live, Clock: e.clk, Recorder: e.mgr.GetEventRecorder(wire.ControllerRender), Log: e.log}),
 	}
 	all = append(all, generator.All(generator.Deps{Client: c, Live: live, Clock: e.clk, Log: e.log})...)

@@ -16,6 +16,7 @@ import (
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +24,7 @@ import (
 	"millwright.io/millwright/internal/dialect/machineconfig/wire"
 	"millwright.io/millwright/internal/engine/hostconf"
 	"millwright.io/millwright/internal/engine/plan"
+	"millwright.io/millwright/internal/observe"
 )
 
 // Set is what a generator wants and what there is.
@@ -59,16 +61,23 @@ func Existing(have []*machineconfigv1.MachineConfig, owned func(*machineconfigv1
 	return out
 }
 
-// List returns the MachineConfigs that fit, by name. They are the cache's own.
-func List(ctx context.Context, r client.Reader, fits func(*machineconfigv1.MachineConfig) bool) ([]*machineconfigv1.MachineConfig, error) {
+// List returns the MachineConfigs that fit, by name, own writes for owner
+// included. They are the cache's own.
+func List(ctx context.Context, r client.Reader, o *observe.Overlay, owner types.UID, fits func(*machineconfigv1.MachineConfig) bool) ([]*machineconfigv1.MachineConfig, error) {
 	var list machineconfigv1.MachineConfigList
 	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list machine configs: %w", err)
 	}
-	var out []*machineconfigv1.MachineConfig
+	var cached []client.Object
 	for i := range list.Items {
 		if fits(&list.Items[i]) {
-			out = append(out, &list.Items[i])
+			cached = append(cached, &list.Items[i])
+		}
+	}
+	var out []*machineconfigv1.MachineConfig
+	for _, obj := range o.Apply(owner, cached) {
+		if mc, ok := obj.(*machineconfigv1.MachineConfig); ok && mc.DeletionTimestamp == nil {
+			out = append(out, mc)
 		}
 	}
 	slices.SortFunc(out, func(a, b *machineconfigv1.MachineConfig) int { return strings.Compare(a.Name, b.Name) })

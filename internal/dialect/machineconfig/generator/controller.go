@@ -32,6 +32,7 @@ import (
 	"millwright.io/millwright/internal/engine/hostconf"
 	"millwright.io/millwright/internal/engine/plan"
 	"millwright.io/millwright/internal/kube"
+	"millwright.io/millwright/internal/observe"
 )
 
 //+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=kubeletconfigs;containerruntimeconfigs,verbs=get;list;watch;patch;update
@@ -49,7 +50,8 @@ type Deps struct {
 type controller struct {
 	Deps
 	kind
-	act *act.Runner
+	act     *act.Runner
+	overlay *observe.Overlay
 }
 
 // All returns the controllers of both kinds.
@@ -59,7 +61,8 @@ func All(d Deps) []kube.Controller {
 
 func newController(d Deps, k kind) kube.Controller {
 	d.Client = client.WithFieldOwner(d.Client, wire.Component)
-	c := &controller{Deps: d, kind: k, act: act.New(d.Client, act.WithLiveReader(d.Live))}
+	overlay := observe.NewOverlay(d.Clock)
+	c := &controller{Deps: d, kind: k, act: act.New(d.Client, act.WithLiveReader(d.Live), act.WithMemory(overlay)), overlay: overlay}
 	watches := []kube.Watch{
 		{Object: &machineconfigv1.MachineConfig{}, Map: c.ofConfig, Changed: fragment.Changed},
 		{Object: &configv1.FeatureGate{}, Map: c.every},
@@ -140,7 +143,7 @@ func (c *controller) observe(ctx context.Context, r, fresh client.Reader, key ty
 	if err != nil || !ready {
 		return nil, err
 	}
-	p.set.Have, err = fragment.List(ctx, r, func(mc *machineconfigv1.MachineConfig) bool {
+	p.set.Have, err = fragment.List(ctx, r, c.overlay, obj.GetUID(), func(mc *machineconfigv1.MachineConfig) bool {
 		return metav1.IsControlledBy(mc, obj) || (c.generator.Owns(mc.Name) && metav1.GetControllerOfNoCopy(mc) == nil)
 	})
 	p.in.Have = fragment.Existing(p.set.Have, func(mc *machineconfigv1.MachineConfig) bool { return metav1.IsControlledBy(mc, obj) })

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -29,6 +30,7 @@ import (
 	"millwright.io/millwright/internal/engine/hostconf"
 	"millwright.io/millwright/internal/engine/plan"
 	"millwright.io/millwright/internal/kube"
+	"millwright.io/millwright/internal/observe"
 )
 
 //+kubebuilder:rbac:groups=config.openshift.io,resources=nodes;featuregates;images;apiservers;imagedigestmirrorsets;imagetagmirrorsets,verbs=get;list;watch
@@ -41,19 +43,22 @@ const reasonRefused = "ConfigRefused"
 type Deps struct {
 	Client   client.Client
 	Live     client.Reader
+	Clock    clock.PassiveClock
 	Recorder events.EventRecorder
 	Log      logr.Logger
 }
 
 type controller struct {
 	Deps
-	act *act.Runner
+	act     *act.Runner
+	overlay *observe.Overlay
 }
 
 // New returns the controller.
 func New(d Deps) kube.Controller {
 	d.Client = client.WithFieldOwner(d.Client, wire.Component)
-	c := &controller{Deps: d, act: act.New(d.Client, act.WithLiveReader(d.Live))}
+	overlay := observe.NewOverlay(d.Clock)
+	c := &controller{Deps: d, act: act.New(d.Client, act.WithLiveReader(d.Live), act.WithMemory(overlay)), overlay: overlay}
 	watches := []kube.Watch{{Object: &machineconfigv1.MachineConfig{}, Map: ofConfig, Changed: fragment.Changed}}
 	for _, o := range []client.Object{
 		&machineconfigv1.ControllerConfig{}, &configv1.Node{}, &configv1.FeatureGate{}, &configv1.Image{}, &configv1.APIServer{},
@@ -84,7 +89,7 @@ type picture struct {
 }
 
 func (c *controller) preview(ctx context.Context, r client.Reader, key types.NamespacedName) (plan.Erased, error) {
-	p, err := observe(ctx, r, key)
+	p, err := c.observe(ctx, r, key)
 	if p == nil || err != nil {
 		return plan.Erased{}, err
 	}
@@ -93,7 +98,7 @@ func (c *controller) preview(ctx context.Context, r client.Reader, key types.Nam
 }
 
 func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
-	p, err := observe(ctx, c.Client, key)
+	p, err := c.observe(ctx, c.Client, key)
 	if p == nil || err != nil {
 		return reconcile.Result{}, err
 	}
@@ -113,7 +118,7 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 
 // observe reads a pool and the settings that concern it. It returns nil when
 // there is no such pool, or no ControllerConfig yet: its arrival is watched.
-func observe(ctx context.Context, r client.Reader, key types.NamespacedName) (*picture, error) {
+func (c *controller) observe(ctx context.Context, r client.Reader, key types.NamespacedName) (*picture, error) {
 	pool := &machineconfigv1.MachineConfigPool{}
 	if err := r.Get(ctx, key, pool); err != nil {
 		return nil, client.IgnoreNotFound(err)
@@ -147,7 +152,7 @@ func observe(ctx context.Context, r client.Reader, key types.NamespacedName) (*p
 	if p.in.Registries, err = registries(ctx, r); err != nil {
 		return nil, err
 	}
-	p.set.Have, err = fragment.List(ctx, r, func(mc *machineconfigv1.MachineConfig) bool { return hostconf.OfPool(pool.Name, mc.Name) })
+	p.set.Have, err = fragment.List(ctx, r, c.overlay, pool.UID, func(mc *machineconfigv1.MachineConfig) bool { return hostconf.OfPool(pool.Name, mc.Name) })
 	p.in.Have = fragment.Existing(p.set.Have, func(*machineconfigv1.MachineConfig) bool { return true })
 	p.in.Note = fragment.Notes()
 	return p, err

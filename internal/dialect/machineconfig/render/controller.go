@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -39,6 +40,10 @@ import (
 //+kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 //+kubebuilder:rbac:groups="",resources=events,verbs=create;patch;update
 //+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
+
+// cacheLag is how soon the pool is looked at again when the cache does not show
+// our own write yet.
+const cacheLag = 50 * time.Millisecond
 
 // Deps are what the controller needs. All but Keep are required.
 type Deps struct {
@@ -103,6 +108,9 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		c.forget(key.Name)
 		return reconcile.Result{}, nil
 	}
+	if m.behind(p.pool) {
+		return kube.Result(cacheLag)
+	}
 	m.settle(p)
 	d := target.Decide(p.in)
 	out, actErr := c.act.Run(ctx, p.pool, p.binding(), nil, d.Actions)
@@ -110,8 +118,11 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		c.tell(p, m, d)
 		m.merged(p, d)
 	}
-	repErr := c.report(ctx, out.Object, p, d)
-	return kube.Result(d.Wake, actErr, repErr)
+	again, repErr := c.report(ctx, m, out.Object, p, d)
+	if again == 0 {
+		again = d.Wake
+	}
+	return kube.Result(again, actErr, repErr)
 }
 
 func (c *controller) memory(pool string) *memory {

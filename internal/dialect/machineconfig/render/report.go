@@ -9,6 +9,7 @@ import (
 
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -99,11 +100,11 @@ func sources(names []string) []corev1.ObjectReference {
 }
 
 // report writes what the pool is told, unless it says all of this already. obj
-// is the pool after the actions.
-func (c *controller) report(ctx context.Context, obj client.Object, p *picture, d plan.Decision[target.Status]) error {
+// is the pool after the actions. The result is when to look again.
+func (c *controller) report(ctx context.Context, m *memory, obj client.Object, p *picture, d plan.Decision[target.Status]) (time.Duration, error) {
 	pool, ok := obj.(*machineconfigv1.MachineConfigPool)
 	if !ok {
-		return fmt.Errorf("report to a %T", obj)
+		return 0, fmt.Errorf("report to a %T", obj)
 	}
 	after := pool.DeepCopy()
 	after.Status.MachineCount = p.machines
@@ -115,7 +116,12 @@ func (c *controller) report(ctx context.Context, obj client.Object, p *picture, 
 		after.Status.Conditions = withCondition(after.Status.Conditions, o, c.Clock.Now())
 	}
 	// Others write conditions of the same list.
-	return kube.PatchStatus(ctx, c.Client, pool, after, kube.OptimisticLock())
+	err := kube.PatchStatus(ctx, c.Client, pool, after, kube.OptimisticLock())
+	if apierrors.IsConflict(err) {
+		return cacheLag, nil // somebody else was first
+	}
+	m.wrote = max(version(pool), version(after))
+	return 0, err
 }
 
 // pinnedCondition says that pinned images are not pulled. A pool without any

@@ -28,6 +28,7 @@ import (
 	"millwright.io/millwright/internal/engine/hostconf"
 	"millwright.io/millwright/internal/engine/plan"
 	"millwright.io/millwright/internal/kube"
+	"millwright.io/millwright/internal/observe"
 )
 
 //+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=controllerconfigs,verbs=get;list;watch
@@ -49,7 +50,8 @@ type Deps struct {
 
 type controller struct {
 	Deps
-	act *act.Runner
+	act     *act.Runner
+	overlay *observe.Overlay
 }
 
 // picture is what was seen and what is wanted.
@@ -62,7 +64,8 @@ type picture struct {
 // New returns the controller.
 func New(d Deps) kube.Controller {
 	d.Client = client.WithFieldOwner(d.Client, wire.Component)
-	c := &controller{Deps: d, act: act.New(d.Client, act.WithLiveReader(d.Live))}
+	overlay := observe.NewOverlay(d.Clock)
+	c := &controller{Deps: d, act: act.New(d.Client, act.WithLiveReader(d.Live), act.WithMemory(overlay)), overlay: overlay}
 	return kube.Controller{
 		Name:    wire.ControllerTemplate,
 		For:     &machineconfigv1.ControllerConfig{},
@@ -126,7 +129,7 @@ func (c *controller) observe(ctx context.Context, r client.Reader, key types.Nam
 		}
 		p.set.Want = append(p.set.Want, base...)
 	}
-	p.set.Have, err = fragment.List(ctx, r, func(mc *machineconfigv1.MachineConfig) bool {
+	p.set.Have, err = fragment.List(ctx, r, c.overlay, cc.UID, func(mc *machineconfigv1.MachineConfig) bool {
 		return metav1.IsControlledBy(mc, &cc) || p.wants(mc.Name)
 	})
 	return p, err
