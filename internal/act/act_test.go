@@ -84,8 +84,9 @@ func (b *bench) binding() act.Binding {
 				c := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: a.Name}}
 				b.get(c)
 				return c
+			default:
+				return nil
 			}
-			return nil
 		},
 		Apply: func(obj client.Object, a plan.ObjectAction) error {
 			switch a.(type) {
@@ -95,6 +96,7 @@ func (b *bench) binding() act.Binding {
 				controllerutil.AddFinalizer(obj, "f")
 			case plan.RemoveFinalizer:
 				controllerutil.RemoveFinalizer(obj, "f")
+			default:
 			}
 			return nil
 		},

@@ -31,14 +31,10 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 	case plan.RemoveFinalizer:
 		// Gone already is what we want.
 		return ignoreNotFound(r.change(ctx, a, kube.OptimisticLock()))
-	case plan.RecordInstance:
-		return r.change(ctx, a)
 	case plan.ApproveRequest:
 		return r.answer(ctx, a, condition(certificatesv1.CertificateApproved, a.Reason, a.Message))
 	case plan.DenyRequest:
 		return r.answer(ctx, a, condition(certificatesv1.CertificateDenied, a.Reason, a.Message))
-	case plan.MarkForRepair:
-		return r.change(ctx, a)
 	case plan.CreateRepair:
 		return r.createRepair(ctx, a)
 	case plan.DeleteRepair:
@@ -50,7 +46,7 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 		return r.updateConfig(ctx, a)
 	case plan.DeleteConfig:
 		return r.deleteConfig(ctx, a)
-	case plan.SetTarget, plan.Annotate:
+	case plan.RecordInstance, plan.MarkForRepair, plan.SetTarget, plan.Annotate:
 		return r.change(ctx, a)
 	default:
 		return fmt.Errorf("unknown object action %T", a)

@@ -16,10 +16,12 @@ import (
 	"millwright.io/millwright/internal/kube"
 )
 
+// broken writes into a map that was never made, when m is nil.
+func broken(m map[string]int) { m["x"] = 1 }
+
 func TestStepRecoversFromPanics(t *testing.T) {
 	c := kube.Controller{Name: "c", Reconcile: func(context.Context, types.NamespacedName) (reconcile.Result, error) {
-		var m map[string]int
-		m["x"] = 1
+		broken(nil)
 		return reconcile.Result{}, nil
 	}}
 	_, err := c.Step(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"})

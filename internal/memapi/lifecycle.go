@@ -48,7 +48,7 @@ func (a *API) precondition(obj client.Object, field, want, have string) error {
 		return err
 	}
 	return apierrors.NewConflict(r, obj.GetName(),
-		fmt.Errorf("Precondition failed: %s in precondition: %s, %s in object meta: %s", field, want, field, have)) //nolint:staticcheck // wire text
+		fmt.Errorf("Precondition failed: %s in precondition: %s, %s in object meta: %s", field, want, field, have))
 }
 
 // orphan takes an owner off its dependents.

@@ -223,11 +223,16 @@ func applyUnit(root *os.Root, u types.Unit) error {
 	if u.Enabled == nil || !*u.Enabled {
 		return nil
 	}
+	return enable(root, u.Name)
+}
+
+// enable makes the multi-user target want the unit.
+func enable(root *os.Root, name string) error {
 	wants := path.Join(unitDir, "multi-user.target.wants")
 	if err := root.MkdirAll(wants, 0o755); err != nil {
 		return err
 	}
-	if err := root.Symlink("/"+p, path.Join(wants, u.Name)); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := root.Symlink("/"+path.Join(unitDir, name), path.Join(wants, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil

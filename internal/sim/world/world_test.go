@@ -7,13 +7,11 @@ import (
 	"testing"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	azurespec "millwright.io/millwright/internal/provider/azure/spec"
-
 	"millwright.io/millwright/internal/cloud"
+	azurespec "millwright.io/millwright/internal/provider/azure/spec"
 	"millwright.io/millwright/internal/sim/world"
 )
 

@@ -149,8 +149,9 @@ func off(inst cloud.Instance, err error) bool {
 	switch inst.State {
 	case cloud.StateStopped, cloud.StateDeallocated, cloud.StateLeftover:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // block returns what stands against a create, and puts the first-boot data
