@@ -449,7 +449,7 @@ func ruleName(pattern string) string {
 
 func glob(pattern string) string {
 	if folder, ok := strings.CutSuffix(pattern, "/..."); ok {
-		return "**/" + folder + "/**/*.go"
+		return "**/" + folder + "/{*.go,**/*.go}" // ** wants a folder
 	}
 	return "**/" + pattern + "/*.go"
 }
