@@ -64,13 +64,16 @@ func (f *Failure) Error() string {
 	}
 	said := make([]string, 0, len(f.Problems))
 	for _, p := range f.Problems {
+		if strings.HasSuffix(f.Text, p.Detail) {
+			p.Detail = "" // said already
+		}
 		said = append(said, guilt(p))
 	}
 	const most = 5
 	if n := len(said); n > most {
 		said = append(said[:most], fmt.Sprintf("and %d more", n-most))
 	}
-	return f.Text + ": " + strings.Join(said, "; ")
+	return f.Text + " (" + strings.Join(said, "; ") + ")"
 }
 
 func guilt(p render.Problem) string {
@@ -86,7 +89,9 @@ func guilt(p render.Problem) string {
 	if p.Value != "" {
 		fmt.Fprintf(&b, " %q", p.Value)
 	}
-	b.WriteString(": " + p.Detail)
+	if p.Detail != "" {
+		b.WriteString(": " + p.Detail)
+	}
 	return b.String()
 }
 
