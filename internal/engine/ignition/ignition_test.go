@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -278,5 +281,29 @@ func TestValidateWarns(t *testing.T) {
 	got := ignition.Validate(cfg)
 	if len(got) != 1 || !got[0].Warning || got[0].Path != "systemd.units.0.contents" {
 		t.Errorf("got %v, want one warning about the missing install section", got)
+	}
+}
+
+// TestSpec2BecomesWhatTheOfficialConverterMakes: each line of the file is
+// followed by what ign-converter and the official translations make of it.
+func TestSpec2BecomesWhatTheOfficialConverterMakes(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("testdata", "spec2.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	for i := 0; i+1 < len(rows); i += 2 {
+		cfg, err := ignition.Parse([]byte(rows[i]))
+		if err != nil {
+			t.Errorf("%s: %v", rows[i], err)
+			continue
+		}
+		var want ignition.Config
+		if err := json.Unmarshal([]byte(rows[i+1]), &want); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(ignition.Marshal(cfg)), string(ignition.Marshal(want))); diff != "" {
+			t.Errorf("%s: got (-) want (+):\n%s", rows[i], diff)
+		}
 	}
 }
