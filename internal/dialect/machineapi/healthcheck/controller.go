@@ -49,7 +49,7 @@ import (
 // required.
 type Deps struct {
 	Client   client.Client // writes; reads come from its cache
-	Live     client.Reader // asks the server itself: templates and repairs
+	Live     client.Reader // asks the server itself: templates, repairs, Nodes that seem gone
 	Clock    clock.PassiveClock
 	Recorder events.EventRecorder // nil: no events
 	Metrics  *Metrics             // nil: no metrics
@@ -84,7 +84,7 @@ func (c *controller) preview(ctx context.Context, r client.Reader, key types.Nam
 	if mhc == nil || err != nil {
 		return plan.Erased{}, err
 	}
-	p, err := c.observe(ctx, r, mhc)
+	p, err := c.observe(ctx, r, r, mhc)
 	if err != nil {
 		return plan.Erased{}, fmt.Errorf("observe machines: %w", err)
 	}
@@ -101,7 +101,7 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		}
 		return reconcile.Result{}, err
 	}
-	p, err := c.observe(ctx, c.Client, mhc)
+	p, err := c.observe(ctx, c.Client, c.Live, mhc)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("observe machines: %w", err)
 	}

@@ -327,6 +327,38 @@ func TestIdleCheckWritesNothing(t *testing.T) {
 	}
 }
 
+func TestNodeThatTheCacheLacksIsNotGone(t *testing.T) {
+	w := newWorld(t, check("100%"))
+	w.cache.Sync()
+	for _, o := range fleet(3) {
+		made := o.DeepCopyObject().(client.Object)
+		if err := w.api.Create(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+		o.SetUID(made.GetUID())
+		o.SetResourceVersion(made.GetResourceVersion())
+		if err := w.api.Status().Update(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.cache.Advance(machinev1.GroupVersion.WithKind("Machine"), 100)
+	if _, err := w.c.Step(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.status(); w.living() != 3 || *s.CurrentHealthy != 3 {
+		t.Errorf("%d living, status %+v", w.living(), s)
+	}
+	var n corev1.Node
+	n.Name = "w-00"
+	if err := w.api.Delete(t.Context(), &n); err != nil {
+		t.Fatal(err)
+	}
+	w.step()
+	if w.living() != 2 {
+		t.Errorf("%d living after a node went, want 2", w.living())
+	}
+}
+
 func TestBareMachineIsLeftAlone(t *testing.T) {
 	objs := fleet(3)
 	for _, o := range objs {

@@ -24,8 +24,9 @@ type picture struct {
 	template *unstructured.Unstructured // of the repair objects; nil: none
 }
 
-// observe reads the selected Machines and their Nodes.
-func (c *controller) observe(ctx context.Context, r client.Reader, mhc *machinev1.MachineHealthCheck) (picture, error) {
+// observe reads the selected Machines and their Nodes from r. live is asked
+// where r may lag behind and the difference costs a Machine.
+func (c *controller) observe(ctx context.Context, r, live client.Reader, mhc *machinev1.MachineHealthCheck) (picture, error) {
 	p := picture{mhc: mhc, in: health.Input{Check: checkOf(mhc), Now: c.Clock.Now()}, machines: map[string]*machinev1.Machine{}}
 	selector, err := metav1.LabelSelectorAsSelector(&mhc.Spec.Selector)
 	if err != nil {
@@ -50,8 +51,13 @@ func (c *controller) observe(ctx context.Context, r client.Reader, mhc *machinev
 		}
 		t := targetOf(m)
 		t.Requested = requested[m.Name]
-		if t.Node, err = nodeOf(ctx, r, t.NodeName); err != nil {
-			return p, err
+		for _, from := range []client.Reader{r, live} {
+			if t.Node, err = nodeOf(ctx, from, t.NodeName); err != nil {
+				return p, err
+			}
+			if t.Node != nil || t.NodeName == "" || t.Deleting {
+				break
+			}
 		}
 		p.machines[m.Name] = m
 		p.in.Targets = append(p.in.Targets, t)
