@@ -12,6 +12,7 @@ type Plan struct {
 	Changes     bool       `json:"changes"`
 	Pools       []PoolPlan `json:"pools"`
 	MachineSets []SetPlan  `json:"machineSets,omitempty"`
+	Findings    []Finding  `json:"findings,omitempty"`
 	Notes       []string   `json:"notes,omitempty"`
 }
 
@@ -44,7 +45,6 @@ type ItemChange struct {
 	Action string `json:"action"`
 	Rule   string `json:"rule,omitempty"`
 	SetBy  string `json:"setBy,omitempty"` // the MachineConfig that sets it now
-	Refuse string `json:"refused,omitempty"`
 }
 
 // NodePlan is what happens to one node.
@@ -78,6 +78,8 @@ type SetPlan struct {
 	ForNew   []string `json:"forNew,omitempty"`   // changes that only new Machines get
 	Outdated []string `json:"outdated,omitempty"` // Machines that keep the old spec
 	Problems []string `json:"problems,omitempty"`
+	// Refused tells that the API server would not take the change.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // SetsInput is what a preview of MachineSets looks at.

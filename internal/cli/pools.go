@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"millwright.io/millwright/internal/engine/target"
 )
 
 const (
@@ -23,7 +25,6 @@ const (
 	annoOverridden   = mcPrefix + "os-image-url-overridden"
 	labelNodeRole    = "node-role.kubernetes.io/"
 	labelZone        = "topology.kubernetes.io/zone"
-	labelOS          = "kubernetes.io/os"
 	poolMaster       = "master"
 	poolWorker       = "worker"
 	renderedPrefix   = "rendered-"
@@ -91,26 +92,17 @@ func (c *cluster) selected(p *mcfgv1.MachineConfigPool) ([]*mcfgv1.MachineConfig
 // assign returns each pool's nodes, those whose primary pool it is, in rollout
 // order, and what is wrong with others' membership.
 func (c *cluster) assign() (byPool map[string][]*corev1.Node, notes []string) {
-	matchers := map[string]labels.Selector{}
+	selectors := map[string]*metav1.LabelSelector{}
 	for name, p := range c.pools {
-		s := p.Spec.NodeSelector
-		if s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
-			continue // an empty selector takes no nodes, as in its controller
-		}
-		match, err := metav1.LabelSelectorAsSelector(s)
-		if err != nil {
-			notes = append(notes, fmt.Sprintf("MachineConfigPool %s: spec.nodeSelector: %v", name, err))
-			continue
-		}
-		matchers[name] = match
+		selectors[name] = p.Spec.NodeSelector
 	}
-	names := sortedKeys(matchers)
+	members := target.NewMembers(selectors)
 	byPool = map[string][]*corev1.Node{}
 	for _, name := range sortedKeys(c.nodes) {
 		n := c.nodes[name]
-		pool, err := primaryPool(n, names, matchers)
+		pool, err := members.Primary(n.Labels)
 		if err != nil {
-			notes = append(notes, err.Error())
+			notes = append(notes, fmt.Sprintf("node %s: %v; its config stays as it is", name, err))
 		} else if pool != "" {
 			byPool[pool] = append(byPool[pool], n)
 		}
@@ -119,36 +111,6 @@ func (c *cluster) assign() (byPool map[string][]*corev1.Node, notes []string) {
 		slices.SortStableFunc(nodes, rolloutOrder)
 	}
 	return byPool, notes
-}
-
-// primaryPool decides as the node controller does: one custom pool beats
-// master, which beats worker; two custom pools are an error.
-func primaryPool(n *corev1.Node, names []string, matchers map[string]labels.Selector) (string, error) {
-	if n.Labels[labelOS] == "windows" {
-		return "", nil
-	}
-	var custom []string
-	builtin := map[string]bool{}
-	for _, name := range names {
-		switch {
-		case !matchers[name].Matches(labels.Set(n.Labels)):
-		case name == poolMaster || name == poolWorker:
-			builtin[name] = true
-		default:
-			custom = append(custom, name)
-		}
-	}
-	switch {
-	case len(custom) > 1:
-		return "", fmt.Errorf("node %s belongs to %d custom pools (%s); its config stays as it is until it belongs to one", n.Name, len(custom), strings.Join(custom, ", "))
-	case len(custom) == 1:
-		return custom[0], nil
-	case builtin[poolMaster]:
-		return poolMaster, nil
-	case builtin[poolWorker]:
-		return poolWorker, nil
-	}
-	return "", nil
 }
 
 // rolloutOrder: nodes that are out of service already come first, then by

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/homedir"
 )
 
 // inputs are the flags of the commands that read manifests and, some of them,
@@ -66,7 +67,7 @@ func (in *inputs) live() bool {
 	if in.context != "" || in.kubeconfig != "" || os.Getenv("KUBECONFIG") != "" {
 		return true
 	}
-	_, err := os.Stat(clientcmd.RecommendedHomeFile)
+	_, err := os.Stat(filepath.Join(homedir.HomeDir(), clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName))
 	return err == nil
 }
 

@@ -62,7 +62,10 @@ func planSet(ctx context.Context, in cli.SetsInput, c cli.SetChange) (cli.SetPla
 			differences("template", templateRest(c.Current), templateRest(c.Desired))...)
 		p.InPlace = inPlace(c.Current, c.Desired)
 		if s := differences("spec.selector", tree(c.Current.Spec.Selector), tree(c.Desired.Spec.Selector)); len(s) > 0 {
-			p.Problems = append(p.Problems, s...)
+			p.Refused = true
+			for _, d := range s {
+				p.Problems = append(p.Problems, d+"; a selector cannot be changed: make another set")
+			}
 		}
 	}
 	if len(p.ForNew) > 0 {
