@@ -58,14 +58,20 @@ func (s Source) Config() (Config, error) {
 }
 
 // ModeProblems returns the files whose mode has bits beyond 0777, which
-// MachineConfigs may not have, in the order of the source.
+// MachineConfigs may not have, in the order of the source. Detail is in the
+// original's words.
 func (s Source) ModeProblems() []Problem {
-	if s.v2 == nil {
-		return ModeProblems(s.v3)
-	}
 	var out []Problem
-	for i, f := range s.v2.Storage.Files {
-		if f.Mode != nil && badMode(*f.Mode) {
+	if s.v2 != nil {
+		for i, f := range s.v2.Storage.Files {
+			if badMode(f.Mode) {
+				out = append(out, modeProblem(i, f.Path, *f.Mode))
+			}
+		}
+		return out
+	}
+	for i := range s.v3.Storage.Files {
+		if f := &s.v3.Storage.Files[i]; badMode(f.Mode) {
 			out = append(out, modeProblem(i, f.Path, *f.Mode))
 		}
 	}

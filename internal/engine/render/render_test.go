@@ -168,7 +168,7 @@ func TestRefusalsHaveTheOriginalsWordsAndNameTheGuilty(t *testing.T) {
 			name: "mode",
 			in:   []render.Fragment{innocent, mc("99-m", "worker", `{"ignition":{"version":"3.4.0"},"storage":{"files":[{"path":"/m","mode":644}]}}`)},
 			wire: "invalid mode 01204 for /m, cannot exceed 0777",
-			want: `99-m: config.storage.files.0.mode: "644 (01204)": invalid mode 01204 for /m, cannot exceed 0777`,
+			want: `99-m: config.storage.files.0.mode: "644 (01204, while 0644 is 420)": invalid mode 01204 for /m, cannot exceed 0777`,
 		},
 		{
 			name: "config",

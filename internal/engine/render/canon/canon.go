@@ -9,6 +9,7 @@ package canon
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"millwright.io/millwright/internal/engine/ignition/rawjson"
 )
@@ -86,16 +87,16 @@ func (d *Document) JSON(key, src string) {
 
 // escapesDiffer finds escapes of JSON that YAML does not know.
 func escapesDiffer(src string) bool {
-	for i := 0; i+2 < len(src); i++ {
-		if src[i] != '\\' {
-			continue
+	for {
+		i := strings.IndexByte(src, '\\')
+		if i < 0 || i+2 >= len(src) {
+			return false
 		}
-		i++
-		if src[i] == '/' || src[i] == 'u' && (src[i+1]|0x20) == 'd' {
+		if c := src[i+1]; c == '/' || c == 'u' && src[i+2]|0x20 == 'd' {
 			return true
 		}
+		src = src[i+2:]
 	}
-	return false
 }
 
 // add puts a node in front of its siblings; the order is made when writing.
