@@ -7,22 +7,36 @@ import (
 
 	"github.com/coreos/ignition/v2/config/shared/parse"
 	"github.com/coreos/ignition/v2/config/v3_5/types"
+	"github.com/coreos/ignition/v2/config/validate"
 	"github.com/vincent-petithory/dataurl"
 )
 
-// Clean tells quickly that a config has no fault. false means that it may have
-// one: then Validate says which. It is linear in the size of the config.
+// Clean tells quickly that a config of the internal form has no fault. false
+// means that it may have one: then Validate says which. It is linear in the
+// size of the config; what is rare and small goes to the official check.
 func Clean(cfg *Config) bool {
 	s := &cfg.Storage
-	if !emptyResource(&cfg.Ignition.Config.Replace) || len(cfg.Ignition.Config.Merge) > 0 ||
-		len(cfg.Ignition.Security.TLS.CertificateAuthorities) > 0 ||
-		cfg.Ignition.Proxy.HTTPProxy != nil || cfg.Ignition.Proxy.HTTPSProxy != nil || len(cfg.Ignition.Proxy.NoProxy) > 0 ||
-		len(cfg.KernelArguments.ShouldExist) > 0 || len(cfg.KernelArguments.ShouldNotExist) > 0 ||
-		len(s.Disks) > 0 || len(s.Filesystems) > 0 || len(s.Luks) > 0 || len(s.Raid) > 0 {
+	if cfg.Ignition.Version != InternalVersion {
 		return false
 	}
 	paths := make(map[string]struct{}, len(s.Files)+len(s.Directories)+len(s.Links))
-	return cleanNodes(s, paths) && cleanUnits(cfg.Systemd.Units, paths) && cleanPasswd(&cfg.Passwd)
+	if !cleanNodes(s, paths) || !cleanUnits(cfg.Systemd.Units, paths) || !cleanPasswd(&cfg.Passwd) {
+		return false
+	}
+	if emptyResource(&cfg.Ignition.Config.Replace) && len(cfg.Ignition.Config.Merge) == 0 &&
+		len(cfg.Ignition.Security.TLS.CertificateAuthorities) == 0 &&
+		cfg.Ignition.Proxy.HTTPProxy == nil && cfg.Ignition.Proxy.HTTPSProxy == nil && len(cfg.Ignition.Proxy.NoProxy) == 0 &&
+		len(cfg.KernelArguments.ShouldExist) == 0 && len(cfg.KernelArguments.ShouldNotExist) == 0 &&
+		len(s.Disks) == 0 && len(s.Filesystems) == 0 && len(s.Luks) == 0 && len(s.Raid) == 0 {
+		return true
+	}
+	// No rule looks at one of these and at a file, a unit or a user.
+	rest := Config{
+		Ignition:        cfg.Ignition,
+		KernelArguments: cfg.KernelArguments,
+		Storage:         types.Storage{Disks: s.Disks, Filesystems: s.Filesystems, Luks: s.Luks, Raid: s.Raid},
+	}
+	return !validate.ValidateWithContext(rest, nil).IsFatal()
 }
 
 func emptyResource(r *types.Resource) bool {

@@ -39,10 +39,10 @@ func parseFast(raw []byte) (cfg Config, ok bool) {
 			d.r.Refuse()
 		}
 	})
+	cfg.Ignition.Version = InternalVersion
 	if !d.r.Done() || !Clean(&cfg) {
 		return Config{}, false
 	}
-	cfg.Ignition.Version = InternalVersion
 	return cfg, true
 }
 
