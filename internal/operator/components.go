@@ -21,16 +21,17 @@ const (
 func machineAPIControllers(p Params) *appsv1.Deployment {
 	manager := real("manager", p.Version)
 	proxy := pretend + "kube-rbac-proxy:" + p.Version
-	row := func(name string, health int32) container {
-		return container{name: name, image: manager, cloud: true, port: health, health: health, args: []string{
-			"--controllers=" + name, "--namespace=" + NamespaceMachineAPI, "--leader-elect=true", "--health-addr=$(MILLWRIGHT_BIND_IP):" + strconv.Itoa(int(health)), "--v=3"}}
+	row := func(name string, health int32, more ...string) container {
+		return container{name: name, image: manager, cloud: true, port: health, health: health, args: append([]string{
+			"--controllers=" + name, "--namespace=" + NamespaceMachineAPI, "--leader-elect=true", "--health-addr=$(MILLWRIGHT_BIND_IP):" + strconv.Itoa(int(health)), "--v=3"}, more...)}
 	}
+	metrics := func(port string) string { return "--metrics-bind-address=$(MILLWRIGHT_BIND_IP):" + port }
 	return deployment(NamespaceMachineAPI, "machine-api-controllers", 1, map[string]string{"api": "clusterapi", "k8s-app": "controller"},
 		onControlPlane("machine-api-controllers", []container{
-			row("machineset-controller", 9441),
-			row("machine-controller", 9440),
+			row("machineset-controller", 9441, metrics("8082")),
+			row("machine-controller", 9440, metrics("8081")),
 			row("nodelink-controller", 9443),
-			row("machine-healthcheck-controller", 9442),
+			row("machine-healthcheck-controller", 9442, metrics("8083")),
 			{name: "kube-rbac-proxy-machineset-mtrc", image: proxy, port: 8442},
 			{name: "kube-rbac-proxy-machine-mtrc", image: proxy, port: 8441},
 			{name: "kube-rbac-proxy-mhc-mtrc", image: proxy, port: 8444},
