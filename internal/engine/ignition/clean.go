@@ -23,11 +23,8 @@ func Clean(cfg *Config) bool {
 	if !cleanNodes(s, paths) || !cleanUnits(cfg.Systemd.Units, paths) || !cleanPasswd(&cfg.Passwd) {
 		return false
 	}
-	if emptyResource(&cfg.Ignition.Config.Replace) && len(cfg.Ignition.Config.Merge) == 0 &&
-		len(cfg.Ignition.Security.TLS.CertificateAuthorities) == 0 &&
-		cfg.Ignition.Proxy.HTTPProxy == nil && cfg.Ignition.Proxy.HTTPSProxy == nil && len(cfg.Ignition.Proxy.NoProxy) == 0 &&
-		len(cfg.KernelArguments.ShouldExist) == 0 && len(cfg.KernelArguments.ShouldNotExist) == 0 &&
-		len(s.Disks) == 0 && len(s.Filesystems) == 0 && len(s.Luks) == 0 && len(s.Raid) == 0 {
+	if plainIgnition(&cfg.Ignition) && len(cfg.KernelArguments.ShouldExist)+len(cfg.KernelArguments.ShouldNotExist)+
+		len(s.Disks)+len(s.Filesystems)+len(s.Luks)+len(s.Raid) == 0 {
 		return true
 	}
 	// No rule looks at one of these and at a file, a unit or a user.
@@ -37,6 +34,12 @@ func Clean(cfg *Config) bool {
 		Storage:         types.Storage{Disks: s.Disks, Filesystems: s.Filesystems, Luks: s.Luks, Raid: s.Raid},
 	}
 	return !validate.ValidateWithContext(rest, nil).IsFatal()
+}
+
+// plainIgnition tells that the section has nothing that needs a check.
+func plainIgnition(v *types.Ignition) bool {
+	return emptyResource(&v.Config.Replace) && v.Proxy.HTTPProxy == nil && v.Proxy.HTTPSProxy == nil &&
+		len(v.Config.Merge)+len(v.Security.TLS.CertificateAuthorities)+len(v.Proxy.NoProxy) == 0
 }
 
 func emptyResource(r *types.Resource) bool {
@@ -52,17 +55,8 @@ func once(seen map[string]struct{}, key string) bool {
 
 func cleanNodes(s *types.Storage, paths map[string]struct{}) bool {
 	for i := range s.Files {
-		f := &s.Files[i]
-		if !cleanNode(&f.Node, paths) || !cleanMode(f.Mode) || !cleanResource(&f.Contents) {
+		if !cleanFile(&s.Files[i], paths) {
 			return false
-		}
-		if isTrue(f.Overwrite) && f.Contents.Source == nil {
-			return false
-		}
-		for j := range f.Append {
-			if !cleanResource(&f.Append[j]) {
-				return false
-			}
 		}
 	}
 	for i := range s.Directories {
@@ -70,12 +64,25 @@ func cleanNodes(s *types.Storage, paths map[string]struct{}) bool {
 			return false
 		}
 	}
-	if len(s.Links) == 0 {
-		return true
+	return len(s.Links) == 0 || cleanLinks(s.Links, paths)
+}
+
+func cleanFile(f *types.File, paths map[string]struct{}) bool {
+	if !cleanNode(&f.Node, paths) || !cleanMode(f.Mode) || !cleanResource(&f.Contents) {
+		return false
 	}
-	links := make(map[string]struct{}, len(s.Links))
-	for i := range s.Links {
-		l := &s.Links[i]
+	for i := range f.Append {
+		if !cleanResource(&f.Append[i]) {
+			return false
+		}
+	}
+	return !isTrue(f.Overwrite) || f.Contents.Source != nil
+}
+
+func cleanLinks(list []types.Link, paths map[string]struct{}) bool {
+	links := make(map[string]struct{}, len(list))
+	for i := range list {
+		l := &list[i]
 		if !cleanNode(&l.Node, paths) || isTrue(l.Hard) || l.Target == nil || *l.Target == "" {
 			return false
 		}
@@ -223,26 +230,48 @@ func plainUnit(text string) bool {
 			continued = more
 			continue
 		}
-		line = strings.Trim(line, " \t")
-		switch {
-		case line == "":
-		case line[0] == '#' || line[0] == ';':
+		switch unitLine(strings.Trim(line, " \t")) {
+		case blankLine:
+		case commentLine:
 			if more {
 				return false
 			}
-		case line[0] == '[':
-			if strings.IndexByte(line, ']') != len(line)-1 {
-				return false
-			}
+		case sectionLine:
 			section = true
-		default:
-			if !section || strings.IndexByte(line, '=') <= 0 {
+		case optionLine:
+			if !section {
 				return false
 			}
 			continued = more
+		case otherLine:
+			return false
 		}
 	}
 	return !continued
+}
+
+type lineKind int
+
+const (
+	blankLine lineKind = iota
+	commentLine
+	sectionLine
+	optionLine
+	otherLine
+)
+
+func unitLine(line string) lineKind {
+	switch {
+	case line == "":
+		return blankLine
+	case line[0] == '#' || line[0] == ';':
+		return commentLine
+	case line[0] == '[' && strings.IndexByte(line, ']') == len(line)-1:
+		return sectionLine
+	case line[0] != '[' && strings.IndexByte(line, '=') > 0:
+		return optionLine
+	}
+	return otherLine
 }
 
 func cleanPasswd(p *types.Passwd) bool {

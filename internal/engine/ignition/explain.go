@@ -76,7 +76,11 @@ func valueAt(tree any, path string) string {
 			return ""
 		}
 	}
-	switch v := tree.(type) {
+	return showValue(tree, last)
+}
+
+func showValue(value any, key string) string {
+	switch v := value.(type) {
 	case map[string]any:
 		// An entry as a whole is known by its key.
 		for _, key := range []string{"path", "name", "device"} {
@@ -85,16 +89,9 @@ func valueAt(tree any, path string) string {
 			}
 		}
 	case string:
-		switch last {
-		case "contents", "passwordHash", "config", "advertisement", "value":
-			return ""
-		case "source":
-			scheme, _, _ := strings.Cut(v, ":")
-			return short(scheme) + ":…"
-		}
-		return short(v)
+		return showText(v, key)
 	case float64:
-		if last == "mode" {
+		if key == "mode" {
 			return fmt.Sprintf("%d (0%o)", int64(v), int64(v))
 		}
 		return strconv.FormatFloat(v, 'g', -1, 64)
@@ -102,4 +99,15 @@ func valueAt(tree any, path string) string {
 		return strconv.FormatBool(v)
 	}
 	return ""
+}
+
+func showText(text, key string) string {
+	switch key {
+	case "contents", "passwordHash", "config", "advertisement", "value":
+		return ""
+	case "source":
+		scheme, _, _ := strings.Cut(text, ":")
+		return short(scheme) + ":…"
+	}
+	return short(text)
 }

@@ -197,24 +197,29 @@ func unescape(s string) (value rune, size int) {
 	case 't':
 		return '\t', 2
 	case 'u':
-		first, ok := hex4(s[2:])
-		if !ok {
-			return 0, 0
-		}
-		if !utf16.IsSurrogate(first) {
-			return first, 6
-		}
-		if len(s) < 12 || s[6] != '\\' || s[7] != 'u' {
-			return 0, 0
-		}
-		second, ok := hex4(s[8:])
-		pair := utf16.DecodeRune(first, second)
-		if !ok || pair == utf8.RuneError {
-			return 0, 0
-		}
-		return pair, 12
+		return unicodeEscape(s)
 	}
 	return 0, 0
+}
+
+// unicodeEscape reads \uXXXX, or two of them that are a surrogate pair.
+func unicodeEscape(s string) (value rune, size int) {
+	first, ok := hex4(s[2:])
+	if !ok {
+		return 0, 0
+	}
+	if !utf16.IsSurrogate(first) {
+		return first, 6
+	}
+	if len(s) < 12 || s[6] != '\\' || s[7] != 'u' {
+		return 0, 0
+	}
+	second, ok := hex4(s[8:])
+	pair := utf16.DecodeRune(first, second)
+	if !ok || pair == utf8.RuneError {
+		return 0, 0
+	}
+	return pair, 12
 }
 
 func hex4(s string) (rune, bool) {

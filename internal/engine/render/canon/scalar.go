@@ -17,7 +17,7 @@ type shape struct {
 	special                  bool // has a character that only an escape can write
 	breaks                   bool
 	leadSpace, trailSpace    bool
-	leadBreak, trailBreak    bool
+	leadBreak                bool
 	breakSpace, spaceBreak   bool // a space after, before a line break
 	indicator                bool // would be read as syntax
 	unknown                  bool // has a character left to the general library
@@ -66,31 +66,39 @@ func look(s string) shape {
 	if strings.HasPrefix(s, "---") || strings.HasPrefix(s, "...") {
 		p.indicator = true
 	}
-	afterBlank, prevSpace, prevBreak := true, false, false
+	afterBlank, before := true, rune(0)
 	for i, r := range s {
-		size := utf8.RuneLen(r)
-		end := i+size >= len(s)
-		beforeBlank := end || s[i+size] == ' ' || s[i+size] == '\t'
-		p.indicator = p.indicator || indicates(r, i == 0, afterBlank, beforeBlank)
+		next := i + utf8.RuneLen(r)
+		end := next >= len(s)
+		beforeBlank := end || s[next] == ' ' || s[next] == '\t'
+		if indicates(r, i == 0, afterBlank, beforeBlank) {
+			p.indicator = true
+		}
 		p.characters(r)
-		space, br := r == ' ', r == '\n' || r == '\r'
-		if space {
-			p.leadSpace = p.leadSpace || i == 0
-			p.trailSpace = p.trailSpace || end
-			p.breakSpace = p.breakSpace || prevBreak
-		}
-		if br {
-			p.breaks = true
-			p.leadBreak = p.leadBreak || i == 0
-			p.trailBreak = p.trailBreak || end
-			p.spaceBreak = p.spaceBreak || prevSpace
-		}
-		prevSpace, prevBreak = space, br
-		afterBlank = space || br || r == '\t' || r == 0
+		p.blanks(r, before, i == 0, end)
+		before = r
+		afterBlank = isBlank(r) || isBreak(r) || r == 0
 	}
 	p.singleQuoteOK = !p.breakSpace && !p.spaceBreak && !p.special
 	p.literalOK = s != "" && !p.trailSpace && !p.spaceBreak && !p.special
 	return p
+}
+
+func isBlank(r rune) bool { return r == ' ' || r == '\t' }
+func isBreak(r rune) bool { return r == '\n' || r == '\r' }
+
+// blanks notes where spaces and line breaks stand.
+func (p *shape) blanks(r, before rune, first, end bool) {
+	switch {
+	case r == ' ':
+		p.leadSpace = p.leadSpace || first
+		p.trailSpace = p.trailSpace || end
+		p.breakSpace = p.breakSpace || isBreak(before)
+	case isBreak(r):
+		p.breaks = true
+		p.leadBreak = p.leadBreak || first
+		p.spaceBreak = p.spaceBreak || before == ' '
+	}
 }
 
 // characters sorts one character: printable, to be escaped, or unknown.
