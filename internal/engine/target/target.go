@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"millwright.io/millwright/internal/engine/diff"
 	"millwright.io/millwright/internal/engine/plan"
 	"millwright.io/millwright/internal/engine/render"
 )
@@ -113,6 +114,33 @@ func Render(pool Pool, sources []render.Fragment, base render.Base) Outcome {
 			if !p.Warning {
 				f.Problems = append(f.Problems, p)
 			}
+		}
+	}
+	return Outcome{Err: f}
+}
+
+// Judge returns out, or a refusal when a node that runs current, the pool's
+// present target, cannot take it. sources are those that out was made of. The
+// original's words come first, whoever they blame; then those who are guilty.
+func Judge(current diff.Named, out Outcome, sources []render.Fragment) Outcome {
+	if out.Err != nil || current.Name == out.Result.Name {
+		return out
+	}
+	err := diff.Reconcile(current, diff.Named{Name: out.Result.Name, Spec: out.Result.Spec}, diff.Overrides{})
+	if err == nil || diff.Reconcile(current, current, diff.Overrides{}) != nil {
+		return out // nobody runs what cannot be read: it must not hold the pool
+	}
+	var named []diff.Named
+	for _, name := range out.Result.Sources {
+		if i := slices.IndexFunc(sources, func(f render.Fragment) bool { return f.Name == name }); i >= 0 {
+			named = append(named, diff.Named{Name: name, Spec: sources[i].Spec})
+		}
+	}
+	f := &Failure{Text: "could not generate rendered MachineConfig: " + diff.Blame(err, current, named, diff.Overrides{}).Error()}
+	var r *diff.Refusal
+	if errors.As(err, &r) {
+		for _, name := range diff.Guilty(r, out.Result.Origins) {
+			f.Problems = append(f.Problems, render.Problem{Fragment: name, Detail: r.Reason()})
 		}
 	}
 	return Outcome{Err: f}

@@ -88,7 +88,7 @@ func New(d Deps) kube.Controller {
 
 // preview decides as if all inputs had settled.
 func (c *controller) preview(ctx context.Context, r client.Reader, key types.NamespacedName) (plan.Erased, error) {
-	p, err := c.observe(ctx, r, key, &memory{})
+	p, err := c.observe(ctx, r, r, key, &memory{})
 	if p == nil || err != nil {
 		return plan.Erased{}, err
 	}
@@ -100,7 +100,7 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	m := c.memory(key.Name)
 	m.Lock()
 	defer m.Unlock()
-	p, err := c.observe(ctx, c.Client, key, m)
+	p, err := c.observe(ctx, c.Client, c.Live, key, m)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("observe pool: %w", err)
 	}

@@ -187,6 +187,30 @@ func TestDegradedNamesTheGuiltyConfigAndField(t *testing.T) {
 	}
 }
 
+// What a running node cannot take is refused, naming who asked for it, and is
+// forgiven when it is taken back.
+func TestWhatNodesCannotTakeIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	good := w.pool("worker").Spec.Configuration.Name
+	fips := &machineconfigv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "99-worker-fips", Labels: map[string]string{wire.LabelRole: "worker"}},
+		Spec: machineconfigv1.MachineConfigSpec{FIPS: true, Config: runtime.RawExtension{Raw: []byte(`{"ignition":{"version":"3.2.0"}}`)}}}
+	w.create(fips)
+	w.settle()
+	want := `reconciliation failed between current config "` + good + `" and base config "99-worker-fips": detected change to FIPS flag; refusing to modify FIPS on a running cluster (MachineConfig 99-worker-fips)`
+	if got := w.degraded("worker"); !strings.HasSuffix(got, want) {
+		t.Errorf("got %q, want it to end in %q", got, want)
+	}
+	if got := w.pool("worker").Spec.Configuration.Name; got != good {
+		t.Errorf("the pool aims at %s, want %s", got, good)
+	}
+	w.delete(fips)
+	w.settle()
+	if got := w.degraded("worker"); got != "" {
+		t.Errorf("still degraded: %s", got)
+	}
+}
+
 func TestPoolThatSelectsNothing(t *testing.T) {
 	p := workerPool("infra")
 	p.Spec.MachineConfigSelector = &metav1.LabelSelector{MatchLabels: map[string]string{wire.LabelRole: "nobody"}}

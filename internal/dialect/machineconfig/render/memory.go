@@ -19,6 +19,8 @@ type memory struct {
 
 	digest  string         // of the inputs that outcome is made of
 	outcome target.Outcome // kept, since merging costs time
+	against string         // the present target that judged is about
+	judged  target.Outcome // outcome, unless nodes of against cannot take it
 
 	seen           string // inputs at the last look
 	changed, since time.Time

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/dialect/machineconfig/wire"
+	"millwright.io/millwright/internal/engine/diff"
 	"millwright.io/millwright/internal/engine/hostconf"
 	"millwright.io/millwright/internal/engine/render"
 	"millwright.io/millwright/internal/engine/target"
@@ -41,7 +42,7 @@ type picture struct {
 
 // observe reads a pool and what concerns it. It returns nil when there is no
 // such pool, or it goes: the garbage collector takes its configs then.
-func (c *controller) observe(ctx context.Context, r client.Reader, key types.NamespacedName, m *memory) (*picture, error) {
+func (c *controller) observe(ctx context.Context, r, live client.Reader, key types.NamespacedName, m *memory) (*picture, error) {
 	pool := &machineconfigv1.MachineConfigPool{}
 	if err := r.Get(ctx, key, pool); err != nil {
 		return nil, client.IgnoreNotFound(err)
@@ -61,13 +62,13 @@ func (c *controller) observe(ctx context.Context, r client.Reader, key types.Nam
 	if err := p.gates(ctx, r); err != nil {
 		return nil, err
 	}
-	if err := p.inputs(ctx, r, m); err != nil {
+	if err := p.inputs(ctx, r, live, m); err != nil {
 		return nil, err
 	}
 	if err := p.references(ctx, r); err != nil {
 		return nil, err
 	}
-	return p, c.compare(ctx, p, m)
+	return p, c.compare(ctx, live, p, m)
 }
 
 // gates reads the ControllerConfig and says what is not complete yet.
@@ -144,7 +145,7 @@ func incomplete(cc *machineconfigv1.ControllerConfig) string {
 
 // inputs reads the MachineConfigs: what the pool selects, and what was made of
 // it before.
-func (p *picture) inputs(ctx context.Context, r client.Reader, m *memory) error {
+func (p *picture) inputs(ctx context.Context, r, live client.Reader, m *memory) error {
 	var list machineconfigv1.MachineConfigList
 	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list machine configs: %w", err)
@@ -174,9 +175,33 @@ func (p *picture) inputs(ctx context.Context, r client.Reader, m *memory) error 
 	}
 	p.digest = hex.EncodeToString(sum.Sum(nil))
 	if m.digest != p.digest || m.digest == "" {
-		m.digest, m.outcome = p.digest, target.Render(p.in.Pool, sources, p.imagesOf)
+		m.digest, m.outcome, m.against = p.digest, target.Render(p.in.Pool, sources, p.imagesOf), ""
 	}
-	p.in.Outcome = m.outcome
+	return p.judge(ctx, live, m, sources)
+}
+
+// judge asks whether nodes of the present target can take what was rendered.
+// The body of the target is read once for each that is compared.
+func (p *picture) judge(ctx context.Context, live client.Reader, m *memory, sources []render.Fragment) error {
+	now := p.in.Pool.Target
+	if now == "" || m.outcome.Err != nil || m.outcome.Result.Name == now {
+		p.in.Outcome = m.outcome
+		return nil
+	}
+	if m.against != now {
+		var mc machineconfigv1.MachineConfig
+		err := live.Get(ctx, client.ObjectKey{Name: now}, &mc)
+		switch {
+		case apierrors.IsNotFound(err): // nobody can run what is gone
+			m.judged = m.outcome
+		case err != nil:
+			return fmt.Errorf("read present target %s: %w", now, err)
+		default:
+			m.judged = target.Judge(diff.Named{Name: now, Spec: mc.Spec}, m.outcome, sources)
+		}
+		m.against = now
+	}
+	p.in.Outcome = m.judged
 	return nil
 }
 
@@ -252,7 +277,7 @@ func (p *picture) need(names ...string) {
 // and whether the one that is wanted is as we would write it. Bodies of
 // rendered configs are not in the cache; one that was changed since its
 // creation is read once.
-func (c *controller) compare(ctx context.Context, p *picture, m *memory) error {
+func (c *controller) compare(ctx context.Context, live client.Reader, p *picture, m *memory) error {
 	var cached []client.Object
 	for _, name := range slices.Sorted(maps.Keys(p.configs)) {
 		cached = append(cached, p.configs[name])
@@ -266,18 +291,18 @@ func (c *controller) compare(ctx context.Context, p *picture, m *memory) error {
 		p.configs[mc.Name] = mc
 		x := target.Rendered{Name: mc.Name, UID: string(mc.UID), Created: mc.CreationTimestamp.Time, Owned: metav1.IsControlledBy(mc, p.pool), Intact: true}
 		if mc.Name == want {
-			intact, err := c.intact(ctx, p, m, mc)
+			ok, err := intact(ctx, live, p, m, mc)
 			if err != nil {
 				return err
 			}
-			x.Intact = intact
+			x.Intact = ok
 		}
 		p.in.Rendered = append(p.in.Rendered, x)
 	}
 	return nil
 }
 
-func (c *controller) intact(ctx context.Context, p *picture, m *memory, mc *machineconfigv1.MachineConfig) (bool, error) {
+func intact(ctx context.Context, live client.Reader, p *picture, m *memory, mc *machineconfigv1.MachineConfig) (bool, error) {
 	for k, v := range p.notes() {
 		if mc.Annotations[k] != v {
 			return false, nil
@@ -290,7 +315,7 @@ func (c *controller) intact(ctx context.Context, p *picture, m *memory, mc *mach
 		return true, nil
 	}
 	var now machineconfigv1.MachineConfig
-	if err := c.Live.Get(ctx, client.ObjectKeyFromObject(mc), &now); err != nil {
+	if err := live.Get(ctx, client.ObjectKeyFromObject(mc), &now); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	p.configs[mc.Name] = &now
