@@ -284,26 +284,85 @@ func TestValidateWarns(t *testing.T) {
 	}
 }
 
-// TestSpec2BecomesWhatTheOfficialConverterMakes: each line of the file is
-// followed by what ign-converter and the official translations make of it.
-func TestSpec2BecomesWhatTheOfficialConverterMakes(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join("testdata", "spec2.jsonl"))
+// pairs reads a file of which each line is followed by its answer.
+func pairs(t *testing.T, name string) (rows [][2]string) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := strings.Split(strings.TrimSpace(string(raw)), "\n")
-	for i := 0; i+1 < len(rows); i += 2 {
-		cfg, err := ignition.Parse([]byte(rows[i]))
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	for i := 0; i+1 < len(lines); i += 2 {
+		rows = append(rows, [2]string{lines[i], lines[i+1]})
+	}
+	if len(rows) == 0 {
+		t.Fatalf("%s is empty", name)
+	}
+	return rows
+}
+
+// TestSpec2BecomesWhatTheOfficialConverterMakes has the answers of ign-converter
+// and the official translations.
+func TestSpec2BecomesWhatTheOfficialConverterMakes(t *testing.T) {
+	for _, row := range pairs(t, "spec2.jsonl") {
+		cfg, err := ignition.Parse([]byte(row[0]))
 		if err != nil {
-			t.Errorf("%s: %v", rows[i], err)
+			t.Errorf("%s: %v", row[0], err)
 			continue
 		}
 		var want ignition.Config
-		if err := json.Unmarshal([]byte(rows[i+1]), &want); err != nil {
+		if err := json.Unmarshal([]byte(row[1]), &want); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(ignition.Marshal(cfg)), string(ignition.Marshal(want))); diff != "" {
-			t.Errorf("%s: got (-) want (+):\n%s", rows[i], diff)
+			t.Errorf("%s: got (-) want (+):\n%s", row[0], diff)
 		}
 	}
+}
+
+// TestSpec3BecomesTheSpec2OfTheOfficialConverter has the answers of
+// ign-converter for 3.2 to 2.2.
+func TestSpec3BecomesTheSpec2OfTheOfficialConverter(t *testing.T) {
+	for _, row := range pairs(t, "spec3to2.jsonl") {
+		cfg, err := ignition.Parse([]byte(row[0]))
+		if err != nil {
+			t.Errorf("%s: %v", row[0], err)
+			continue
+		}
+		raw, err := ignition.Encode(cfg, "2.2.0")
+		if err != nil {
+			t.Errorf("%s: %v", row[0], err)
+			continue
+		}
+		var got, want any
+		if err := json.Unmarshal(raw, &got); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(row[1]), &want); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(stripEmpty(got), stripEmpty(want)); diff != "" {
+			t.Errorf("%s: got (-) want (+):\n%s", row[0], diff)
+		}
+	}
+}
+
+// stripEmpty removes empty objects, which encoders of structs leave behind.
+func stripEmpty(v any) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		if list, ok := v.([]any); ok {
+			for i := range list {
+				list[i] = stripEmpty(list[i])
+			}
+		}
+		return v
+	}
+	for k, item := range m {
+		item = stripEmpty(item)
+		if inner, ok := item.(map[string]any); ok && len(inner) == 0 {
+			delete(m, k)
+		}
+	}
+	return m
 }

@@ -312,3 +312,33 @@ func TestInputsOfAnotherVersionWait(t *testing.T) {
 		}
 	}
 }
+
+func TestSizeIsThatOfTheJSON(t *testing.T) {
+	got, err := render.Size(&mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "x"}})
+	if err != nil || got < 50 {
+		t.Errorf("got %d (%v)", got, err)
+	}
+}
+
+func TestExtensionsNameTheirPackages(t *testing.T) {
+	if diff := cmp.Diff(render.ExtensionPackages("kerberos"), []string{"krb5-workstation", "libkadm5"}); diff != "" {
+		t.Errorf("got (-) want (+):\n%s", diff)
+	}
+	if got := render.ExtensionPackages("nope"); got != nil {
+		t.Errorf("got %v, want none", got)
+	}
+}
+
+// TestUnreadableResultNamesTheAuthor: two good fragments can make a config that
+// no node reads, a unit and a file in one place.
+func TestUnreadableResultNamesTheAuthor(t *testing.T) {
+	unit := mc("10-unit", "worker", `{"ignition":{"version":"3.5.0"},"systemd":{"units":[{"name":"a.service","contents":"[Unit]\nA=1\n"}]}}`)
+	same := mc("20-file", "worker", file("/etc/systemd/system/a.service", "x"))
+	r, err := render.Render(pool("worker"), []render.Fragment{unit, same}, render.Base{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Problems) != 1 || r.Problems[0].Warning || r.Problems[0].Fragment != "20-file" || r.Problems[0].Path != "config.storage.files.0.path" {
+		t.Errorf("got %v, want the file's fragment", r.Problems)
+	}
+}

@@ -25,9 +25,6 @@ func New(src string) *Reader {
 	return &Reader{src: src, bad: !utf8.ValidString(src)}
 }
 
-// OK tells that nothing has been refused so far.
-func (r *Reader) OK() bool { return !r.bad }
-
 // Refuse makes the whole reading fail.
 func (r *Reader) Refuse() { r.bad = true }
 
