@@ -85,6 +85,9 @@ const (
 	// AnnotationAcceptRisk lists admission rules, separated by commas, that
 	// shall only warn on this object.
 	AnnotationAcceptRisk = "millwright.io/accept-risk"
+	// AnnotationClaims on a pool or a set lists the Nodes that somebody is
+	// taking out of service, as engine/budget encodes it.
+	AnnotationClaims = "millwright.io/claims"
 	// AnnotationAppliedDigest is the digest of what server-side apply last
 	// sent, so that an unchanged object is not sent again.
 	AnnotationAppliedDigest = "millwright.io/applied-digest"
