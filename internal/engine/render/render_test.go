@@ -221,6 +221,15 @@ func TestValidateFindsWhatRenderRefuses(t *testing.T) {
 	if got := render.Validate(bad); len(got) != 1 || got[0].Fragment != "99-k" {
 		t.Errorf("got %v, want one problem of 99-k", got)
 	}
+	// Render stops at the first fault; Validate tells all of them.
+	bad.Spec.Extensions = []string{"nope"}
+	if got := render.Validate(bad); len(got) != 2 || !got[1].Warning {
+		t.Errorf("got %v, want a fault and a warning, since an extension without a config passes", got)
+	}
+	bad.Spec.Config.Raw = []byte(`{"ignition":{"version":"2.2.0"},"passwd":{"users":[{"name":"bob"}]},"storage":{"files":[{"filesystem":"root","path":"/a","mode":2541}]}}`)
+	if got := render.Validate(bad); len(got) != 4 || got[2].Warning || got[3].Path != "config.passwd.users.0.name" {
+		t.Errorf("got %v, want four faults", got)
+	}
 	if got := render.Validate(mc("00-worker", "worker", file("/a", "a"))); got != nil {
 		t.Errorf("got %v, want none", got)
 	}

@@ -24,26 +24,64 @@ var extensions = map[string][]string{
 // not allowed.
 func ExtensionPackages(extension string) []string { return slices.Clone(extensions[extension]) }
 
-// Validate returns what is wrong with one MachineConfig: first, as the
-// original checks, kernel type, config, file modes and extensions.
+// Validate returns everything that is wrong with one MachineConfig: kernel
+// type, config, file modes, extensions, and what of spec 2 cannot be
+// translated. Render stops at the first of these, in this order; an extension
+// it would let pass, since there is no config beside it, is a warning here.
 func Validate(f Fragment) []Problem {
-	_, err := check(f)
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Problems
+	var out []Problem
+	collect := func(err error) {
+		var e *Error
+		if errors.As(err, &e) {
+			out = append(out, e.Problems...)
+		}
 	}
-	return nil
+	collect(checkKernelType(f))
+	source, err := readConfig(f)
+	collect(err)
+	if source != nil {
+		collect(checkModes(f, source))
+	}
+	before := len(out)
+	collect(checkExtensions(f))
+	for i := before; i < len(out) && f.Spec.Config.Raw == nil; i++ {
+		out[i].Warning = true
+	}
+	if source != nil {
+		if _, err := source.Config(); err != nil {
+			collect(ignitionFault(f, err))
+		}
+	}
+	return out
 }
 
-// check validates a fragment and returns its config, nil if it has none.
+// check validates a fragment as the original does and returns its config, nil
+// if it has none.
 func check(f Fragment) (*ignition.Source, error) {
+	if err := checkKernelType(f); err != nil {
+		return nil, err
+	}
+	source, err := readConfig(f)
+	if err != nil || source == nil {
+		return nil, err
+	}
+	if err := checkModes(f, source); err != nil {
+		return nil, err
+	}
+	return source, checkExtensions(f)
+}
+
+func checkKernelType(f Fragment) error {
 	switch f.Spec.KernelType {
 	case "", kernelTypeDefault, kernelTypeRealtime, kernelType64kPages:
-	default:
-		return nil, guilty(f, fmt.Sprintf("kernelType=%s is invalid", f.Spec.KernelType), Problem{
-			Path: "kernelType", Value: f.Spec.KernelType, Detail: "want default, realtime or 64k-pages",
-		})
+		return nil
 	}
+	return guilty(f, fmt.Sprintf("kernelType=%s is invalid", f.Spec.KernelType), Problem{
+		Path: "kernelType", Value: f.Spec.KernelType, Detail: "want default, realtime or 64k-pages",
+	})
+}
+
+func readConfig(f Fragment) (*ignition.Source, error) {
 	if f.Spec.Config.Raw == nil {
 		return nil, nil
 	}
@@ -51,13 +89,15 @@ func check(f Fragment) (*ignition.Source, error) {
 	if err != nil {
 		return nil, ignitionFault(f, err)
 	}
-	if bad := source.ModeProblems(); len(bad) > 0 {
-		return nil, guilty(f, bad[0].Detail, inConfig(bad)...)
-	}
-	if err := checkExtensions(f); err != nil {
-		return nil, err
-	}
 	return &source, nil
+}
+
+func checkModes(f Fragment, source *ignition.Source) error {
+	bad := source.ModeProblems()
+	if len(bad) == 0 {
+		return nil
+	}
+	return guilty(f, bad[0].Detail, inConfig(bad)...)
 }
 
 func checkExtensions(f Fragment) error {
