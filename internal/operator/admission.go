@@ -15,8 +15,8 @@ const LabelInjectCA = "millwright.io/inject-ca"
 // Machine, and the objects are admitted in the end.
 const webhookTimeoutSeconds = 5
 
-// webhookConfigurations register admission of Machines and MachineSets under
-// the names of the original. A webhook that is down admits everything, as it
+// webhookConfigurations register admission of MachineConfigs and, under the
+// names of the original, of Machines and MachineSets. A webhook that is down admits everything, as it
 // always did; the controllers look again.
 func webhookConfigurations() []client.Object {
 	const create, update = admissionregistrationv1.Create, admissionregistrationv1.Update
@@ -36,7 +36,7 @@ func webhookConfigurations() []client.Object {
 			TimeoutSeconds: ptr.To[int32](webhookTimeoutSeconds), AdmissionReviewVersions: []string{"v1"},
 		})
 	}
-	return []client.Object{mutating, validating}
+	return []client.Object{mutating, validating, machineConfigWebhook()}
 }
 
 func webhookClient(path string) admissionregistrationv1.WebhookClientConfig {

@@ -3,7 +3,10 @@ package operator
 import (
 	"strconv"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -34,4 +37,26 @@ func machineConfigController(p Params) *appsv1.Deployment {
 				"--health-addr=$(MILLWRIGHT_BIND_IP):" + strconv.Itoa(machineConfigHealth), "--v=3"}},
 			{name: "kube-rbac-proxy", image: pretend + "kube-rbac-proxy:" + p.Version, port: machineConfigMetrics},
 		}))
+}
+
+// machineConfigWebhook registers admission of MachineConfigs. Rendered ones are
+// their controller's. A webhook that is down admits everything; rendering looks
+// again.
+func machineConfigWebhook() client.Object {
+	return &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "machine-config", Labels: map[string]string{LabelInjectCA: "true"}},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name:         "validation.machineconfig.machineconfiguration.openshift.io",
+			ClientConfig: webhookClient("/validate-machineconfiguration-openshift-io-v1-machineconfig"),
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+				Rule: admissionregistrationv1.Rule{
+					APIGroups: []string{"machineconfiguration.openshift.io"}, APIVersions: []string{"v1"}, Resources: []string{"machineconfigs"}},
+			}},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{
+				Name: "not-rendered", Expression: "!object.metadata.name.startsWith('rendered-')"}},
+			FailurePolicy: ptr.To(admissionregistrationv1.Ignore), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
+			TimeoutSeconds: ptr.To[int32](webhookTimeoutSeconds), AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
 }

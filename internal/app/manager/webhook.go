@@ -15,6 +15,7 @@ import (
 
 	"millwright.io/millwright/internal/cloud"
 	"millwright.io/millwright/internal/dialect/machineapi/admission"
+	mcadmission "millwright.io/millwright/internal/dialect/machineconfig/admission"
 	"millwright.io/millwright/internal/operator"
 	azurespec "millwright.io/millwright/internal/provider/azure/spec"
 	"millwright.io/millwright/internal/webhook"
@@ -28,7 +29,7 @@ func codecs() map[string]cloud.SpecCodec {
 
 // AdmissionRules lists the rules that --admission may set.
 func AdmissionRules() []cloud.Rule {
-	return admission.Rules(azurespec.Codec{})
+	return append(admission.Rules(azurespec.Codec{}), mcadmission.Rules()...)
 }
 
 // setupWebhook serves admission and keeps the trust that it needs.
@@ -62,6 +63,7 @@ func setupWebhook(e env) error {
 	for path, review := range reviewer.Reviews() {
 		routes[path] = webhook.Handler(answer(modes, review))
 	}
+	routes[mcadmission.PathValidate] = webhook.Handler(answerMachineConfig(modes))
 	server := webhook.New(e.opts.WebhookAddr, authority.GetCertificate, routes)
 	if err := e.mgr.Add(authority); err != nil {
 		return fmt.Errorf("add authority: %w", err)
@@ -83,6 +85,17 @@ func answer(modes webhook.Modes, review admission.Review) func(context.Context, 
 			return webhook.Malformed(err)
 		}
 		return modes.Respond(req, webhook.Finding{Annotations: v.Annotations, Problems: v.Problems, Patched: v.Patched})
+	}
+}
+
+// answerMachineConfig is answer for MachineConfigs.
+func answerMachineConfig(modes webhook.Modes) func(context.Context, ctrladmission.Request) ctrladmission.Response {
+	return func(ctx context.Context, req ctrladmission.Request) ctrladmission.Response {
+		v, err := mcadmission.Validate(ctx, &req.AdmissionRequest)
+		if err != nil {
+			return webhook.Malformed(err)
+		}
+		return modes.Respond(req, webhook.Finding{Annotations: v.Annotations, Problems: v.Problems})
 	}
 }
 
