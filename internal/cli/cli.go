@@ -79,7 +79,7 @@ func Command(d Deps) *cobra.Command {
 		return &UsageError{fmt.Sprintf("%v; see `%s --help`", err, cmd.CommandPath())}
 	})
 	root.AddCommand(upCommand(d), downCommand(d), statusCommand(d), simCommand(d),
-		renderCommand(), hashCommand(), diffCommand(), planCommand(d))
+		renderCommand(), hashCommand(), lintCommand(), diffCommand(), planCommand(d))
 	wrapArgs(root)
 	return root
 }

@@ -2,11 +2,12 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
@@ -63,6 +64,9 @@ func readScheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
+// callTimeout bounds one request for one page.
+const callTimeout = time.Minute
+
 // liveReader reads the cluster of a kubeconfig context; empty: the current one.
 func liveReader(kubeconfig, kubecontext string) (client.Reader, string, error) {
 	scheme, err := readScheme()
@@ -73,11 +77,14 @@ func liveReader(kubeconfig, kubecontext string) (client.Reader, string, error) {
 	rules.ExplicitPath = kubeconfig
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: kubecontext})
 	cfg, err := loader.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, "", errors.New("there is no kubeconfig: point KUBECONFIG to a cluster, or use --from with a directory or a must-gather")
+	}
 	if err != nil {
 		return nil, "", fmt.Errorf("read kubeconfig: %w", err)
 	}
 	// A preview lists a dozen kinds once; client-side limits only slow it down.
-	cfg.QPS, cfg.UserAgent = -1, "millwright-plan"
+	cfg.QPS, cfg.UserAgent, cfg.Timeout = -1, "millwright-plan", callTimeout
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, "", fmt.Errorf("connect to %s: %w", cfg.Host, err)
@@ -196,7 +203,13 @@ func slimPod(p *corev1.Pod) corev1.Pod {
 // apply puts the user's objects over the cluster's, as kubectl apply would.
 func (c *cluster) apply(ms []manifest) error {
 	ignored := map[string]int{}
+	seen := map[string]source{}
 	for _, m := range ms {
+		key := m.Kind.GroupKind().String() + " " + m.Namespace + "/" + m.Name
+		if at, twice := seen[key]; twice {
+			c.notes = append(c.notes, fmt.Sprintf("%s stands in %s and in %s; the later one counts", m.object(), at, m.Source))
+		}
+		seen[key] = m.Source
 		obj := c.blank(m)
 		if obj == nil {
 			ignored[m.Kind.Kind]++
@@ -298,13 +311,4 @@ func sortedKeys[V any](m map[string]V) []string {
 	}
 	slices.Sort(keys)
 	return keys
-}
-
-// compact is the JSON of v on one line, for comparing.
-func compact(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
 }

@@ -31,7 +31,16 @@ type manifest struct {
 	Namespace string
 	Name      string
 	Raw       json.RawMessage
+	Doc       []byte // the document as it was written; nil for items of lists
 	Source    source
+}
+
+// text is the object as written, as far as there is such a text.
+func (m manifest) text() []byte {
+	if m.Doc != nil {
+		return m.Doc
+	}
+	return m.Raw
 }
 
 // source is where an object stands.
@@ -211,6 +220,9 @@ func parseManifests(file string, data []byte) ([]manifest, error) {
 		ms, err := flattenManifest(js, schema.GroupVersionKind{}, at, 0)
 		if err != nil {
 			return out, err
+		}
+		if len(ms) == 1 && ms[0].Source.Item == "" {
+			ms[0].Doc = doc
 		}
 		out = append(out, ms...)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"millwright.io/millwright/internal/engine/budget"
 	"millwright.io/millwright/internal/engine/disruption"
+	"millwright.io/millwright/internal/engine/lint"
 	"millwright.io/millwright/internal/engine/render"
 )
 
@@ -82,7 +83,7 @@ func runPlan(cmd *cobra.Command, d Deps, f planFlags) error {
 	}
 	pl := planner{before: before, after: after, times: f.times, base: f.base, drains: newDrains(after, time.Now())}
 	r := pl.plan(where)
-	if r.Findings, err = lintManifests(ms); err != nil {
+	if r.Findings, err = lintManifests(ms, after); err != nil {
 		return err
 	}
 	if r.MachineSets, err = planSets(cmd.Context(), d, before, after); err != nil {
@@ -276,15 +277,10 @@ func (r Plan) bad() bool {
 			return true
 		}
 	}
-	for _, f := range r.Findings {
-		if f.Severity == severityError {
-			return true
-		}
-	}
 	for _, s := range r.MachineSets {
 		if s.Refused {
 			return true
 		}
 	}
-	return false
+	return lint.HasErrors(r.Findings)
 }

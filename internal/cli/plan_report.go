@@ -4,16 +4,18 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
+
+	"millwright.io/millwright/internal/engine/lint"
 )
 
 // Plan is what plan answers.
 type Plan struct {
-	Source      string     `json:"source"` // what the files were compared with
-	Changes     bool       `json:"changes"`
-	Pools       []PoolPlan `json:"pools"`
-	MachineSets []SetPlan  `json:"machineSets,omitempty"`
-	Findings    []Finding  `json:"findings,omitempty"`
-	Notes       []string   `json:"notes,omitempty"`
+	Source      string         `json:"source"` // what the files were compared with
+	Changes     bool           `json:"changes"`
+	Pools       []PoolPlan     `json:"pools"`
+	MachineSets []SetPlan      `json:"machineSets,omitempty"`
+	Findings    []lint.Finding `json:"findings,omitempty"`
+	Notes       []string       `json:"notes,omitempty"`
 }
 
 // PoolPlan is what happens to one pool.

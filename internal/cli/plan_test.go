@@ -145,3 +145,23 @@ func TestPlanRefusesWrongUsage(t *testing.T) {
 		t.Errorf("absent --from: %+v", got)
 	}
 }
+
+func TestPlanNamesWhatItCannotKnow(t *testing.T) {
+	got := call(t, "", "plan", "-f", "testdata/plan")
+	for _, want := range []string{
+		"Compared with nothing", "config TARGET is not among the objects", "what its nodes have to do is not known",
+		"MachineConfig 99-worker-app stands in testdata/plan/configs.yaml: document 5 and in testdata/plan/new-all.yaml: document 1; the later one counts",
+	} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("the output lacks %q:\n%s", want, got.stdout)
+		}
+	}
+	kubelet := "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nmetadata: {name: k}\n"
+	if got := call(t, kubelet, "plan", "-f", "-", "--from", "testdata/plan/configs.yaml"); !strings.Contains(got.stdout, "1 KubeletConfig objects of the files are not considered") {
+		t.Errorf("a kind it does not plan: %+v", got)
+	}
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "absent"))
+	if got := callWith(t, Deps{}, "", "plan", "-f", "testdata/plan"); got.code != ExitFailure || !strings.Contains(got.stderr, "use --from") {
+		t.Errorf("without a kubeconfig: %+v", got)
+	}
+}

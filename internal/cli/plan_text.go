@@ -33,7 +33,7 @@ func (r Plan) text(w io.Writer, p paint) error {
 	if len(r.Findings) > 0 {
 		line("%s", p.bold("findings"))
 		for _, f := range r.Findings {
-			f.text(w, p)
+			findingText(w, p, f)
 		}
 		line("")
 	}
@@ -133,7 +133,7 @@ func (pp PoolPlan) nodesText(w io.Writer, p paint) {
 		}
 		rows = append(rows, []string{strconv.Itoa(n.Wave), n.Node, cmp.Or(n.Zone, "-"), p.action(n.Action) + n.drainMark(), cmp.Or(n.ForcedBy, "-"), cmp.Or(n.State, "in service")})
 	}
-	line("\n  %d of %d nodes, at most %d at a time: %d waves, about %s%s", todo, len(pp.Nodes), pp.MaxUnavailable, pp.Waves, duration(pp.Seconds), pp.beside())
+	line("\n  %d of %s, at most %d at a time: %s, %s", todo, plural(len(pp.Nodes), "node"), pp.MaxUnavailable, plural(pp.Waves, "wave"), pp.estimate())
 	table(w, "  ", rows)
 	if todo > shownNodes {
 		line("  … and %d more; -o json lists them all", todo-shownNodes)
@@ -141,14 +141,18 @@ func (pp PoolPlan) nodesText(w io.Writer, p paint) {
 	pp.blockersText(w, p)
 }
 
-// beside says what the estimate leaves out.
-func (pp PoolPlan) beside() string {
+// estimate says how long it takes, and what that leaves out.
+func (pp PoolPlan) estimate() string {
+	text := "about " + duration(pp.Seconds)
 	for _, n := range pp.Nodes {
+		if n.Action == actionUnknown {
+			return "for a time that is not known"
+		}
 		if len(n.Blockers) > 0 {
-			return " once the blocked drains go on"
+			text = "about " + duration(pp.Seconds) + " once the blocked drains go on"
 		}
 	}
-	return ""
+	return text
 }
 
 func (n NodePlan) drainMark() string {
@@ -186,10 +190,10 @@ func (s SetPlan) text(w io.Writer, p paint) {
 		heads = append(heads, "new")
 	}
 	if s.Created > 0 {
-		heads = append(heads, fmt.Sprintf("%d machines made", s.Created))
+		heads = append(heads, plural(s.Created, "machine")+" made")
 	}
 	if len(s.Deleted) > 0 {
-		heads = append(heads, p.red(fmt.Sprintf("%d machines deleted", len(s.Deleted))))
+		heads = append(heads, p.red(plural(len(s.Deleted), "machine")+" deleted"))
 	}
 	if len(s.ForNew) > 0 {
 		heads = append(heads, "no machine is replaced: what changes in the template counts for new machines only")

@@ -110,3 +110,11 @@ func width(s string) int {
 	}
 	return n
 }
+
+// plural counts things in words: 1 error, 2 errors.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

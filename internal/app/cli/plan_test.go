@@ -74,7 +74,7 @@ func TestPlanTellsWhatMachineSetsDo(t *testing.T) {
 		{"grow", "the controller itself counts", fmt.Sprintf(oneSet, 5, "w1", "Standard_D4s_v5", ""), 3,
 			[]string{"3 machines made", "spec.replicas: 2 → 5"}, []string{"deleted"}},
 		{"shrink", "the machine to go is named", fmt.Sprintf(oneSet, 1, "w1", "Standard_D4s_v5", ""), 3,
-			[]string{"1 machines deleted", "    w1-"}, []string{"machines made"}},
+			[]string{"1 machine deleted", "    w1-"}, []string{"machines made"}},
 		{"template", "existing machines keep their size", fmt.Sprintf(oneSet, 2, "w1", "Standard_D8s_v5", ""), 3,
 			[]string{"no machine is replaced", "providerSpec.vmSize: Standard_D4s_v5 → Standard_D8s_v5", "machines that keep the old template", "    w1-1\n    w1-2\n"}, []string{"in place"}},
 		{"selector", "the API does not allow it", fmt.Sprintf(oneSet, 2, "other", "Standard_D4s_v5", ""), 1,
