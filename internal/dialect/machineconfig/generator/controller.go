@@ -52,6 +52,7 @@ type controller struct {
 	kind
 	act     *act.Runner
 	overlay *observe.Overlay
+	recent  fragment.Recent
 }
 
 // All returns the controllers of both kinds.
@@ -102,10 +103,14 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	if p == nil || err != nil {
 		return reconcile.Result{}, err
 	}
+	if c.recent.Behind(p.obj) {
+		return kube.Result(fragment.CacheLag)
+	}
 	d := hostconf.DecideGenerated(p.in)
 	p.set.Want = d.Status.Fragments
 	out, err := c.act.Run(ctx, p.obj, c.binding(p, d.Status), nil, d.Actions)
 	if p.in.Deleting {
+		c.recent.Forget(p.obj)
 		return kube.Result(0, err)
 	}
 	verdict := d.Status.Verdict
@@ -118,7 +123,9 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	}
 	after := out.Object.DeepCopyObject().(client.Object)
 	c.verdict(after, verdict, c.Clock.Now())
-	return kube.Result(0, err, kube.PatchStatus(ctx, c.Client, out.Object, after, kube.OptimisticLock()))
+	repErr := kube.PatchStatus(ctx, c.Client, out.Object, after, kube.OptimisticLock())
+	c.recent.Wrote(after)
+	return kube.Result(0, err, repErr)
 }
 
 // observe reads an object, the pools it selects, and its configs. It returns

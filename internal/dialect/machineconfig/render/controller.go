@@ -14,7 +14,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"millwright.io/millwright/internal/act"
+	"millwright.io/millwright/internal/dialect/machineconfig/fragment"
 	"millwright.io/millwright/internal/dialect/machineconfig/wire"
 	"millwright.io/millwright/internal/engine/plan"
 	"millwright.io/millwright/internal/engine/target"
@@ -41,10 +41,6 @@ import (
 //+kubebuilder:rbac:groups="",resources=events,verbs=create;patch;update
 //+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
 
-// cacheLag is how soon the pool is looked at again when the cache does not show
-// our own write yet.
-const cacheLag = 50 * time.Millisecond
-
 // Deps are what the controller needs. All but Keep are required.
 type Deps struct {
 	Client   client.Client // writes; reads come from its cache
@@ -59,6 +55,7 @@ type controller struct {
 	Deps
 	act     *act.Runner
 	overlay *observe.Overlay
+	recent  fragment.Recent
 
 	mu    sync.Mutex
 	pools map[string]*memory
@@ -108,8 +105,8 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		c.forget(key.Name)
 		return reconcile.Result{}, nil
 	}
-	if m.behind(p.pool) {
-		return kube.Result(cacheLag)
+	if c.recent.Behind(p.pool) {
+		return kube.Result(fragment.CacheLag)
 	}
 	m.settle(p)
 	d := target.Decide(p.in)
@@ -118,7 +115,7 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		c.tell(p, m, d)
 		m.merged(p, d)
 	}
-	again, repErr := c.report(ctx, m, out.Object, p, d)
+	again, repErr := c.report(ctx, out.Object, p, d)
 	if again == 0 {
 		again = d.Wake
 	}

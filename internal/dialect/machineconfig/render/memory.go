@@ -1,11 +1,8 @@
 package render
 
 import (
-	"strconv"
 	"sync"
 	"time"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/engine/plan"
 	"millwright.io/millwright/internal/engine/target"
@@ -24,10 +21,6 @@ type memory struct {
 
 	seen           string // inputs at the last look
 	changed, since time.Time
-
-	// wrote is the version of the pool that we wrote last. A cache that shows
-	// an older one would make us write against it, and be refused.
-	wrote uint64
 
 	told bool // an event of the pool's state that lasts
 
@@ -50,16 +43,4 @@ func (m *memory) merged(p *picture, d plan.Decision[target.Status]) {
 	if d.Wake == 0 && len(p.in.Waits) == 0 {
 		m.since = time.Time{}
 	}
-}
-
-// behind says whether the cache lags behind our own write of the pool.
-func (m *memory) behind(pool client.Object) bool { return version(pool) < m.wrote }
-
-// version is 0 for a version that is no number.
-func version(obj client.Object) uint64 {
-	n, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }

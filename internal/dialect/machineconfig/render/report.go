@@ -101,7 +101,7 @@ func sources(names []string) []corev1.ObjectReference {
 
 // report writes what the pool is told, unless it says all of this already. obj
 // is the pool after the actions. The result is when to look again.
-func (c *controller) report(ctx context.Context, m *memory, obj client.Object, p *picture, d plan.Decision[target.Status]) (time.Duration, error) {
+func (c *controller) report(ctx context.Context, obj client.Object, p *picture, d plan.Decision[target.Status]) (time.Duration, error) {
 	pool, ok := obj.(*machineconfigv1.MachineConfigPool)
 	if !ok {
 		return 0, fmt.Errorf("report to a %T", obj)
@@ -118,9 +118,9 @@ func (c *controller) report(ctx context.Context, m *memory, obj client.Object, p
 	// Others write conditions of the same list.
 	err := kube.PatchStatus(ctx, c.Client, pool, after, kube.OptimisticLock())
 	if apierrors.IsConflict(err) {
-		return cacheLag, nil // somebody else was first
+		return fragment.CacheLag, nil // somebody else was first
 	}
-	m.wrote = max(version(pool), version(after))
+	c.recent.Wrote(after)
 	return 0, err
 }
 
