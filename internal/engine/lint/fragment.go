@@ -29,7 +29,7 @@ func (l *linter) fragment(f *Fragment) {
 			l.add(f.object(), Finding{Rule: RuleFIPS, Field: "spec.fips", Value: "true"})
 		}
 	}
-	cfg := parse(f)
+	cfg := l.configs[f]
 	if cfg == nil {
 		return
 	}
@@ -57,7 +57,7 @@ func parse(f *Fragment) *ignition.Config {
 
 // define remembers what a fragment gives contents to, for its pools.
 func (l *linter) define(f *Fragment) {
-	cfg := parse(f)
+	cfg := l.configs[f]
 	if cfg == nil {
 		return
 	}

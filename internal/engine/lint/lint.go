@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"millwright.io/millwright/internal/engine/disruption"
+	"millwright.io/millwright/internal/engine/ignition"
 	"millwright.io/millwright/internal/engine/render"
 	"millwright.io/millwright/internal/telemetry"
 )
@@ -158,11 +159,12 @@ type linter struct {
 	defined map[string]map[string]bool // pool → what its fragments give contents to; "" is all fragments
 	broken  map[string]bool            // fragments that cannot be merged
 	schemas schemas
+	configs map[*Fragment]*ignition.Config // what could be read
 	out     []Finding
 }
 
 func newLinter(in Input) *linter {
-	l := &linter{in: in, policy: disruption.Defaults(), members: map[string][]*Pool{}, broken: map[string]bool{}, defined: map[string]map[string]bool{}, schemas: schemas{}}
+	l := &linter{in: in, policy: disruption.Defaults(), members: map[string][]*Pool{}, broken: map[string]bool{}, defined: map[string]map[string]bool{}, schemas: schemas{}, configs: map[*Fragment]*ignition.Config{}}
 	if in.Policy != nil {
 		l.policy = *in.Policy
 	}
@@ -183,7 +185,9 @@ func newLinter(in Input) *linter {
 		}
 	}
 	for i := range l.in.Fragments {
-		l.define(&l.in.Fragments[i])
+		f := &l.in.Fragments[i]
+		l.configs[f] = parse(f)
+		l.define(f)
 	}
 	return l
 }

@@ -324,3 +324,25 @@ func FuzzLint(f *testing.F) {
 }
 
 func sortedCopy(in []string) []string { return slices.Sorted(slices.Values(in)) }
+
+func BenchmarkLint(b *testing.B) {
+	for _, n := range []int{10, 200} {
+		b.Run(fmt.Sprintf("fragments=%d", n), func(b *testing.B) {
+			in := lint.Input{Pools: []lint.Pool{pool("worker", "worker")}}
+			for i := range n {
+				var files []string
+				for j := range 10 {
+					files = append(files, fmt.Sprintf(`{path: /etc/f/%d-%d, mode: 420, contents: {source: "data:,%s"}}`, i, j, strings.Repeat("x", 100)))
+				}
+				f := fragment(b, worker(fmt.Sprintf("50-%03d", i), config("storage: {files: ["+strings.Join(files, ", ")+"]}")))
+				in.Fragments = append(in.Fragments, f)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if got := lint.Lint(in); len(got) > 0 {
+					b.Fatal(got)
+				}
+			}
+		})
+	}
+}
