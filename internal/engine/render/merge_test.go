@@ -28,7 +28,8 @@ func maybe[T any](t *rapid.T, label string, values ...T) *T {
 
 // some draws a subset of names in any order.
 func some[T ~string](t *rapid.T, label string, names ...T) []T {
-	return rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, len(names), rapid.ID[T]).Draw(t, label)
+	n := rapid.IntRange(0, len(names)).Draw(t, label)
+	return rapid.Permutation(names).Draw(t, label+" order")[:n]
 }
 
 func drawResource(t *rapid.T, remote bool) types.Resource {
@@ -91,7 +92,8 @@ func drawStorage(t *rapid.T, s *types.Storage) {
 		s.Raid = append(s.Raid, types.Raid{Name: n, Level: &level, Devices: []types.Device{"/dev/" + types.Device(rapid.SampledFrom([]string{"p", "q"}).Draw(t, "device"))}, Options: some[types.RaidOption](t, "options", "-x"), Spares: maybe(t, "spares", 1)})
 	}
 	for _, n := range some(t, "luks", "l0", "l1") {
-		l := types.Luks{Name: n, Device: maybe(t, "device", "/dev/l", "/dev/m"), OpenOptions: some[types.OpenOption](t, "open", "-a", "-b"), Options: some[types.LuksOption](t, "options", "-c"), KeyFile: drawResource(t, false)}
+		device := rapid.SampledFrom([]string{"/dev/l", "/dev/m"}).Draw(t, "device")
+		l := types.Luks{Name: n, Device: &device, OpenOptions: some[types.OpenOption](t, "open", "-a", "-b"), Options: some[types.LuksOption](t, "options", "-c"), KeyFile: drawResource(t, false)}
 		for _, u := range some(t, "tang", "http://t1", "http://t2") {
 			thumb := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "thumbprint")
 			l.Clevis.Tang = append(l.Clevis.Tang, types.Tang{URL: u, Thumbprint: &thumb, Advertisement: maybe(t, "adv", "{}")})
@@ -242,7 +244,7 @@ func TestMergeAgreesWithLibrary(t *testing.T) { rapid.Check(t, agreesWithLibrary
 func FuzzMergeAgreesWithLibrary(f *testing.F) {
 	// The bytes are the choices of the generators.
 	for seed := range uint32(8) {
-		choices := make([]byte, 1<<14)
+		choices := make([]byte, 1<<15)
 		for i := range choices {
 			seed = seed*1664525 + 1013904223
 			choices[i] = byte(seed >> 24)
