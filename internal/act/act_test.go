@@ -73,6 +73,7 @@ func (b *bench) binding() act.Binding {
 			return []client.Object{m}, controllerutil.SetControllerReference(b.owner, m, b.scheme)
 		},
 		Target: func(a plan.ObjectAction) client.Object {
+			//nolint:gochecksumtype // the actions that these tests perform
 			switch a := a.(type) {
 			case plan.DeleteMachine:
 				return b.machine(a.Name)
@@ -89,6 +90,7 @@ func (b *bench) binding() act.Binding {
 			}
 		},
 		Apply: func(obj client.Object, a plan.ObjectAction) error {
+			//nolint:gochecksumtype // the actions that these tests perform
 			switch a.(type) {
 			case plan.AdoptMachine:
 				return controllerutil.SetControllerReference(b.owner, obj, b.scheme)

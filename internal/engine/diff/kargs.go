@@ -159,28 +159,38 @@ func walkTable(a, b []string, lo, n, m int) []run {
 			}
 		}
 	}
+	w := walk{a: a[lo : lo+n], b: b[lo : lo+m], longest: longest}
 	var out []run
-	i, j := 0, 0
-	for i < n || j < m {
-		if i < n && j < m && a[lo+i] == b[lo+j] {
+	for i, j := 0, 0; i < n || j < m; {
+		if w.equal(i, j) {
 			i++
 			j++
 			continue
 		}
-		r := run{lo + i, lo + i, lo + j, lo + j}
-		for i < n || j < m {
-			switch {
-			case i < n && j < m && a[lo+i] == b[lo+j]:
-				goto done
-			case j == m || (i < n && longest[(i+1)*(m+1)+j] >= longest[i*(m+1)+j+1]):
-				i++
-			default:
-				j++
-			}
-		}
-	done:
-		r.a1, r.b1 = lo+i, lo+j
-		out = append(out, r)
+		endI, endJ := w.difference(i, j)
+		out = append(out, run{lo + i, lo + endI, lo + j, lo + endJ})
+		i, j = endI, endJ
 	}
 	return out
+}
+
+// walk goes through two lists along their longest common subsequence.
+type walk struct {
+	a, b    []string
+	longest []int32 // of the tails a[i:] and b[j:], at i*(len(b)+1)+j
+}
+
+func (w walk) equal(i, j int) bool { return i < len(w.a) && j < len(w.b) && w.a[i] == w.b[j] }
+
+// difference returns where the lists meet again after i and j.
+func (w walk) difference(i, j int) (endI, endJ int) {
+	n, m := len(w.a), len(w.b)
+	for (i < n || j < m) && !w.equal(i, j) {
+		if j == m || (i < n && w.longest[(i+1)*(m+1)+j] >= w.longest[i*(m+1)+j+1]) {
+			i++
+		} else {
+			j++
+		}
+	}
+	return i, j
 }

@@ -188,6 +188,7 @@ func phase(k Kind) int {
 		return 0
 	case DaemonReload:
 		return 1
+	default:
+		return 2
 	}
-	return 2
 }

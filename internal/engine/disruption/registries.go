@@ -62,12 +62,17 @@ func safeRegistries(before, after *diff.Item) bool {
 		delete(kept, was.scope())
 	}
 	for _, r := range kept {
-		bare := len(r.Mirrors) == 0 && !r.DigestOnly
-		if bare || r.Blocked || slices.ContainsFunc(r.Mirrors, func(m mirror) bool { return !r.digestOnly(m) }) {
+		if !r.harmless() {
 			return false
 		}
 	}
 	return true
+}
+
+// harmless tells that a new registry serves nothing but digests.
+func (r registry) harmless() bool {
+	bare := len(r.Mirrors) == 0 && !r.DigestOnly
+	return !bare && !r.Blocked && !slices.ContainsFunc(r.Mirrors, func(m mirror) bool { return !r.digestOnly(m) })
 }
 
 func parseRegistries(data []byte) (conf registriesConf, ok bool) {

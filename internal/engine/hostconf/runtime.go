@@ -46,6 +46,10 @@ func CheckRuntime(rc *machineconfigv1.ContainerRuntimeConfig) error {
 	case !slices.Contains([]machineconfigv1.ContainerRuntimeDefaultRuntime{"", "crun", "runc"}, c.DefaultRuntime):
 		return refuse("defaultRuntime", "invalid DefaultRuntime %q, must be crun or runc", c.DefaultRuntime)
 	}
+	return checkStores(c, refuse)
+}
+
+func checkStores(c *machineconfigv1.ContainerRuntimeConfiguration, refuse func(field, format string, args ...any) error) error {
 	for _, s := range stores(c) {
 		if len(s.paths) > s.most {
 			return refuse(s.field, "invalid %s: %d entries, at most %d are possible", s.field, len(s.paths), s.most)

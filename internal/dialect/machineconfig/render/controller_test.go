@@ -55,10 +55,7 @@ func TestInstalledClusterGetsItsConfigs(t *testing.T) {
 	if len(mc.Labels) != 0 {
 		t.Errorf("a rendered config has labels %v", mc.Labels)
 	}
-	var generated []string
-	for _, e := range w.events() {
-		generated = append(generated, e)
-	}
+	generated := slices.Clone(w.events())
 	slices.Sort(generated)
 	for i, pool := range []string{"master", "worker"} {
 		want := "Normal RenderedConfigGenerated " + w.pool(pool).Spec.Configuration.Name + " successfully generated (release version: 4.20.0, controller version: " + wire.Version() + ")"
