@@ -165,3 +165,40 @@ func TestPlanNamesWhatItCannotKnow(t *testing.T) {
 		t.Errorf("without a kubeconfig: %+v", got)
 	}
 }
+
+func TestPlanTellsWhatRunningNodesRefuse(t *testing.T) {
+	fips := write(t, t.TempDir(), "fips.yaml", `apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfig
+metadata: {name: 99-fips, labels: {machineconfiguration.openshift.io/role: worker}}
+spec: {fips: true}
+`)
+	p, got := planned(t, "-f", fips, "--from", planDir(t), "--exit-code")
+	if got.code != ExitFailure || len(p.Pools[0].Refused) != 1 || !strings.Contains(p.Pools[0].Refused[0], "refusing to modify FIPS on a running cluster") {
+		t.Errorf("code %d: %+v", got.code, p.Pools[0].Refused)
+	}
+}
+
+func TestPlanHonoursThePoolOfTheFiles(t *testing.T) {
+	dir := planDir(t)
+	pool := write(t, t.TempDir(), "pool.yaml", `apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfigPool
+metadata: {name: worker}
+spec:
+  machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: worker}}
+  nodeSelector: {matchLabels: {node-role.kubernetes.io/worker: ""}}
+  maxUnavailable: 70%
+  paused: true
+`)
+	p, got := planned(t, "-f", pool, "-f", "testdata/plan/new-all.yaml", "--from", dir, "--exit-code")
+	w := p.Pools[0]
+	if got.code != ExitChanges || !w.Paused || w.MaxUnavailable != 2 || w.Waves != 2 || w.Old == "" || w.Action != "reboot" {
+		t.Errorf("code %d: %+v", got.code, w)
+	}
+	if !strings.Contains(strings.Join(w.Notes, "\n"), "paused") {
+		t.Errorf("nothing says that the pool is paused: %q", w.Notes)
+	}
+	p, got = planned(t, "-f", pool, "--from", dir, "--exit-code")
+	if got.code != 0 || p.Changes {
+		t.Errorf("a pool's pace alone changes no config: code %d, %+v", got.code, p)
+	}
+}

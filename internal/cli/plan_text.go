@@ -108,10 +108,10 @@ func (pp PoolPlan) headline(p paint) string {
 }
 
 func (p paint) action(a string) string {
-	switch {
-	case a == "none":
+	switch a {
+	case "none":
 		return p.green(a)
-	case a == "reboot" || a == "refused":
+	case "reboot":
 		return p.red(a)
 	}
 	return p.yellow(a)
