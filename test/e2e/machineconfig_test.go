@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	poolTarget   = "oc get mcp worker -o jsonpath='{.spec.configuration.name}'"
+	poolDegraded = `oc get mcp worker -o jsonpath='{.status.conditions[?(@.type=="RenderDegraded")].status} {.status.conditions[?(@.type=="RenderDegraded")].message}'`
+	mcoNamespace = "openshift-machine-config-operator"
+)
+
+// machineConfig is a manifest with one file.
+func machineConfig(name, path, mode, note string) string {
+	return fmt.Sprintf(`apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfig
+metadata:
+  name: %s
+  labels: {machineconfiguration.openshift.io/role: worker}
+  annotations: {%s}
+spec:
+  config:
+    ignition: {version: 3.2.0}
+    storage:
+      files: [{path: %s, mode: %s, overwrite: true, contents: {source: "data:,hello"}}]
+`, name, note, path, mode)
+}
+
+// piped gives a manifest to a command that reads standard input.
+func piped(manifest, command string) string {
+	return "cat <<'EOF' | " + command + "\n" + manifest + "EOF"
+}
+
+// TestMachineConfigBecomesThePrintedName prints what a MachineConfig will make
+// of the pool, applies it, and finds that name; taken away again, the pool aims
+// at what it did before.
+func TestMachineConfigBecomesThePrintedName(t *testing.T) {
+	w := sharedWorld(t)
+	before := w.until(t, poolTarget, time.Minute, has("rendered-worker-"))
+	for _, base := range []string{"00-worker", "01-worker-kubelet", "01-worker-container-runtime", "97-worker-generated-kubelet",
+		"98-worker-generated-kubelet", "99-worker-generated-registries", "99-worker-ssh", "00-master", "rendered-master-"} {
+		if err := has(base)(w.sh(t, "oc get mc")); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := has("GENERATEDBYCONTROLLER", "IGNITIONVERSION")(w.sh(t, "oc get mc")); err != nil {
+		t.Error(err)
+	}
+	if err := has("CONFIG", "UPDATED", "UPDATING", "DEGRADED", "MACHINECOUNT")(w.sh(t, "oc get mcp")); err != nil {
+		t.Error(err)
+	}
+	mc := machineConfig("99-worker-e2e", "/etc/e2e", "420", "")
+	printed := strings.TrimSpace(w.sh(t, "oc get mc,mcp,controllerconfig -o yaml >$HOME/cluster.yaml\n"+
+		piped(mc, "millwright render -f $HOME/cluster.yaml -f - --pool worker -o name")))
+	w.sh(t, piped(mc, "oc apply -f -"))
+	defer w.sh(t, "oc delete mc 99-worker-e2e --ignore-not-found")
+	w.until(t, poolTarget, time.Minute, has(printed))
+	w.sh(t, "oc get mc "+printed)
+	w.sh(t, "oc delete mc 99-worker-e2e")
+	w.until(t, poolTarget, time.Minute, has(before))
+}
+
+// TestMachineConfigIsRefusedAtTheDoor applies what can never work, while the
+// controller is stopped; with the risk accepted it gets in and the pool says
+// whose fault it is.
+func TestMachineConfigIsRefusedAtTheDoor(t *testing.T) {
+	w := sharedWorld(t)
+	w.until(t, poolTarget, time.Minute, has("rendered-worker-"))
+	w.sh(t, "oc -n "+mcoNamespace+" scale deployment/machine-config-controller --replicas=0")
+	w.until(t, "oc -n "+mcoNamespace+" get pods -o name", time.Minute, func(out string) error {
+		if strings.Contains(out, "machine-config-controller") {
+			return fmt.Errorf("still there: %s", out)
+		}
+		return nil
+	})
+	refused := func(manifest string) string { return piped(manifest, "oc apply -f - 2>&1 || true") }
+	w.until(t, refused(machineConfig("99-worker-bad", "/tmp/x", "420", "")), time.Minute,
+		has("denied the request", "vanishes at the reboot that its own application needs", "millwright.io/accept-risk: volatile-path"))
+	w.sh(t, piped(machineConfig("99-worker-bad", "/etc/x", "2541", "millwright.io/accept-risk: file-mode"), "oc apply -f -"))
+	defer w.sh(t, "oc delete mc 99-worker-bad --ignore-not-found")
+	w.sh(t, "oc -n "+mcoNamespace+" scale deployment/machine-config-controller --replicas=1")
+	w.until(t, poolDegraded, time.Minute, has("True Failed to render configuration for pool worker", "MachineConfig 99-worker-bad", "cannot exceed 0777"))
+	w.sh(t, "oc delete mc 99-worker-bad")
+	w.until(t, poolDegraded, time.Minute, has("False"))
+}
