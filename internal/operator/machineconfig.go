@@ -39,19 +39,19 @@ func machineConfigController(p Params) *appsv1.Deployment {
 		}))
 }
 
-// machineConfigWebhook registers admission of MachineConfigs. Rendered ones are
-// their controller's. A webhook that is down admits everything; rendering looks
+// machineConfigWebhook registers admission of MachineConfigs, their pools and
+// the kinds they are made from. Rendered ones are their controller's. A webhook that is down admits everything; rendering looks
 // again.
 func machineConfigWebhook() client.Object {
 	return &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "machine-config", Labels: map[string]string{LabelInjectCA: "true"}},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name:         "validation.machineconfig.machineconfiguration.openshift.io",
-			ClientConfig: webhookClient("/validate-machineconfiguration-openshift-io-v1-machineconfig"),
+			ClientConfig: webhookClient("/validate-machineconfiguration-openshift-io-v1"),
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
 				Rule: admissionregistrationv1.Rule{
-					APIGroups: []string{"machineconfiguration.openshift.io"}, APIVersions: []string{"v1"}, Resources: []string{"machineconfigs"}},
+					APIGroups: []string{"machineconfiguration.openshift.io"}, APIVersions: []string{"v1"}, Resources: []string{"machineconfigs", "machineconfigpools", "kubeletconfigs", "containerruntimeconfigs"}},
 			}},
 			MatchConditions: []admissionregistrationv1.MatchCondition{{
 				Name: "not-rendered", Expression: "!object.metadata.name.startsWith('rendered-')"}},

@@ -86,3 +86,18 @@ func TestMachineConfigIsRefusedAtTheDoor(t *testing.T) {
 	w.sh(t, "oc delete mc 99-worker-bad")
 	w.until(t, poolDegraded, time.Minute, has("False"))
 }
+
+// TestSourcesAreRefusedAtTheDoor applies objects that no pool could use.
+func TestSourcesAreRefusedAtTheDoor(t *testing.T) {
+	w := sharedWorld(t)
+	for _, row := range []struct{ manifest, want string }{
+		{"apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nmetadata: {name: e2e}\nspec: {kubeletConfig: {clusterDNS: [1.1.1.1]}}\n",
+			"clusterDNS is not allowed to be set, but contains: [1.1.1.1]"},
+		{"apiVersion: machineconfiguration.openshift.io/v1\nkind: ContainerRuntimeConfig\nmetadata: {name: e2e}\nspec: {containerRuntimeConfig: {pidsLimit: 1}}\n",
+			"invalid PidsLimit 1"},
+		{"apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {name: e2e}\nspec: {machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: e2e}}}\n",
+			"the pool does not take the worker's configs"},
+	} {
+		w.until(t, piped(row.manifest, "oc apply --dry-run=server -f - 2>&1 || true"), time.Minute, has("denied the request", row.want))
+	}
+}

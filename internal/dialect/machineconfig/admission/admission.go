@@ -1,5 +1,6 @@
-// Package admission judges MachineConfigs that people write, with the rules of
-// engine/lint: what would leave a node degraded for ever or never render is
+// Package admission judges what people write: MachineConfigs and pools with the
+// rules of engine/lint, KubeletConfigs and ContainerRuntimeConfigs with those of
+// engine/hostconf. What would leave a node degraded for ever or never render is
 // refused before any node hears of it. It translates a request for the rules
 // and their findings back, reads no cluster, and changes no object, so that it
 // answers while the controllers are stopped.
@@ -10,7 +11,9 @@ package admission
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,6 +21,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/cloud"
 	"millwright.io/millwright/internal/engine/hostconf"
@@ -25,13 +29,19 @@ import (
 	"millwright.io/millwright/internal/engine/render"
 )
 
-// PathValidate is where the API server calls.
-const PathValidate = "/validate-machineconfiguration-openshift-io-v1-machineconfig"
+// PathValidate is where the API server calls, for all kinds.
+const PathValidate = "/validate-machineconfiguration-openshift-io-v1"
+
+// Rules beside those of lint: an object that no pool could use.
+const (
+	RuleKubeletConfig = "kubelet-config"
+	RuleRuntimeConfig = "container-runtime-config"
+)
 
 // Rules lists the rules, sorted by ID. The original makes none of these checks
 // at the door.
 func Rules() []cloud.Rule {
-	var out []cloud.Rule
+	out := []cloud.Rule{{ID: RuleKubeletConfig, Ours: true}, {ID: RuleRuntimeConfig, Ours: true}}
 	for _, r := range lint.Rules() {
 		out = append(out, cloud.Rule{ID: r.ID, Ours: true})
 	}
@@ -49,33 +59,88 @@ type Verdict struct {
 // be understood. Configs that a controller made are its own affair, and an
 // update that changes nothing that people write is none.
 func Validate(_ context.Context, req *admissionv1.AdmissionRequest) (Verdict, error) {
-	var mc machineconfigv1.MachineConfig
-	if err := json.Unmarshal(req.Object.Raw, &mc); err != nil {
-		return Verdict{}, fmt.Errorf("decode machine config: %w", err)
+	switch req.Kind.Kind {
+	case "MachineConfigPool":
+		return judge(req, func(p *machineconfigv1.MachineConfigPool) ([]cloud.Problem, any) { return judgePool(p), p.Spec })
+	case "KubeletConfig":
+		return judge(req, func(k *machineconfigv1.KubeletConfig) ([]cloud.Problem, any) {
+			return refusal("KubeletConfig/"+k.Name, RuleKubeletConfig, hostconf.CheckKubelet(k, "", false)), k.Spec
+		})
+	case "ContainerRuntimeConfig":
+		return judge(req, func(k *machineconfigv1.ContainerRuntimeConfig) ([]cloud.Problem, any) {
+			return refusal("ContainerRuntimeConfig/"+k.Name, RuleRuntimeConfig, hostconf.CheckRuntime(k)), k.Spec
+		})
+	default:
+		return judge(req, func(mc *machineconfigv1.MachineConfig) ([]cloud.Problem, any) {
+			return judgeConfig(mc, req.Object.Raw), mc.Spec
+		})
 	}
-	v := Verdict{Annotations: mc.Annotations}
-	if metav1.GetControllerOfNoCopy(&mc) != nil || (hostconf.IsRendered(mc.Name) && len(mc.Labels) == 0) {
+}
+
+// judge decodes a request and asks about it, unless nothing changes that
+// people write. ask returns the spec, too.
+func judge[T any, P interface {
+	*T
+	client.Object
+}](req *admissionv1.AdmissionRequest, ask func(P) ([]cloud.Problem, any)) (Verdict, error) {
+	obj := P(new(T))
+	if err := json.Unmarshal(req.Object.Raw, obj); err != nil {
+		return Verdict{}, fmt.Errorf("decode %s: %w", req.Kind.Kind, err)
+	}
+	v := Verdict{Annotations: obj.GetAnnotations()}
+	problems, spec := ask(obj)
+	if len(problems) == 0 {
 		return v, nil
 	}
 	if len(req.OldObject.Raw) > 0 {
-		var old machineconfigv1.MachineConfig
-		if err := json.Unmarshal(req.OldObject.Raw, &old); err != nil {
-			return Verdict{}, fmt.Errorf("decode present machine config: %w", err)
+		old := P(new(T))
+		if err := json.Unmarshal(req.OldObject.Raw, old); err != nil {
+			return Verdict{}, fmt.Errorf("decode present %s: %w", req.Kind.Kind, err)
 		}
-		if mc.DeletionTimestamp != nil || unchanged(&old, &mc) {
+		_, was := ask(old)
+		if obj.GetDeletionTimestamp() != nil || (equality.Semantic.DeepEqual(was, spec) &&
+			maps.Equal(old.GetLabels(), obj.GetLabels()) && maps.Equal(old.GetAnnotations(), obj.GetAnnotations())) {
 			return v, nil
 		}
 	}
-	found := lint.Lint(lint.Input{Fragments: []lint.Fragment{{Fragment: render.FromMachineConfig(&mc), Manifest: req.Object.Raw}}})
-	for _, f := range found {
-		v.Problems = append(v.Problems, problem(f))
-	}
+	v.Problems = problems
 	return v, nil
 }
 
-func unchanged(a, b *machineconfigv1.MachineConfig) bool {
-	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
-		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+func judgeConfig(mc *machineconfigv1.MachineConfig, raw []byte) []cloud.Problem {
+	if metav1.GetControllerOfNoCopy(mc) != nil || (hostconf.IsRendered(mc.Name) && len(mc.Labels) == 0) {
+		return nil
+	}
+	return problems(lint.Lint(lint.Input{Fragments: []lint.Fragment{{Fragment: render.FromMachineConfig(mc), Manifest: raw}}}))
+}
+
+// judgePool judges a pool by itself: what it selects may come later, and
+// rendering says so if it does not.
+func judgePool(p *machineconfigv1.MachineConfigPool) []cloud.Problem {
+	found := lint.Lint(lint.Input{Pools: []lint.Pool{{Name: p.Name, Annotations: p.Annotations, Selector: p.Spec.MachineConfigSelector, NodeSelector: p.Spec.NodeSelector}}})
+	return problems(slices.DeleteFunc(found, func(f lint.Finding) bool { return f.Rule != lint.RulePoolSelector && f.Rule != lint.RulePoolNodes }))
+}
+
+// refusal is a problem of an object whose check says no.
+func refusal(object, rule string, err error) []cloud.Problem {
+	if err == nil {
+		return nil
+	}
+	p := cloud.Problem{Rule: rule, Detail: object + ": " + err.Error() + " [" + rule + "]"}
+	var r *hostconf.Refusal
+	if errors.As(err, &r) {
+		p.Field = "spec." + r.Field
+		p.Detail = object + ": " + p.Field + ": " + r.Text + " [" + rule + "]"
+	}
+	return []cloud.Problem{p}
+}
+
+func problems(found []lint.Finding) []cloud.Problem {
+	var out []cloud.Problem
+	for _, f := range found {
+		out = append(out, problem(f))
+	}
+	return out
 }
 
 // problem says a finding as a sentence: where, what stands there, what will

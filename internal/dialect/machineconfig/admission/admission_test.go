@@ -95,6 +95,34 @@ func TestWhatIsNotAPersonsChangePasses(t *testing.T) {
 	}
 }
 
+func TestPoolsAndSourcesAreJudged(t *testing.T) {
+	for _, r := range []struct {
+		name, kind, raw, want string
+	}{
+		{"kubelet", "KubeletConfig", `{"metadata":{"name":"k"},"spec":{"kubeletConfig":{"clusterDNS":["1.1.1.1"]}}}`,
+			"KubeletConfig/k: spec.kubeletConfig.clusterDNS: KubeletConfiguration: clusterDNS is not allowed to be set, but contains: [1.1.1.1] [kubelet-config]"},
+		{"good kubelet", "KubeletConfig", `{"metadata":{"name":"k"},"spec":{"kubeletConfig":{"maxPods":300}}}`, ""},
+		{"runtime", "ContainerRuntimeConfig", `{"metadata":{"name":"c"},"spec":{"containerRuntimeConfig":{"pidsLimit":1}}}`,
+			"ContainerRuntimeConfig/c: spec.containerRuntimeConfig.pidsLimit: invalid PidsLimit 1 [container-runtime-config]"},
+		{"pool", "MachineConfigPool", `{"metadata":{"name":"infra"},"spec":{"machineConfigSelector":{"matchLabels":{"` + role + `":"infra"}},"nodeSelector":{"matchLabels":{"node-role.kubernetes.io/infra":""}}}}`,
+			"MachineConfigPool/infra: "},
+		{"good pool", "MachineConfigPool", `{"metadata":{"name":"infra"},"spec":{"machineConfigSelector":{"matchExpressions":[{"key":"` + role + `","operator":"In","values":["worker","infra"]}]},"nodeSelector":{"matchLabels":{"node-role.kubernetes.io/infra":""}}}}`, ""},
+	} {
+		req := &admissionv1.AdmissionRequest{Kind: metav1.GroupVersionKind{Kind: r.kind}, Object: runtime.RawExtension{Raw: []byte(r.raw)}}
+		v, err := admission.Validate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if len(v.Problems) > 0 {
+			got = v.Problems[0].String()
+		}
+		if (r.want == "") != (got == "") || !strings.HasPrefix(got, r.want) {
+			t.Errorf("%s: got %q, want %q", r.name, got, r.want)
+		}
+	}
+}
+
 // The original's rules come from one table; no two have the same name.
 func TestRulesAreDistinct(t *testing.T) {
 	seen := map[string]bool{}
