@@ -55,8 +55,12 @@ func TestBadUse(t *testing.T) {
 		code: 2, want: []string{"boot-delay", "fast", "up --help"},
 	}, {
 		name: "admission mode", why: "the modes are named",
-		dir: fresh, args: []string{"--admission", "some-rule=maybe"},
+		dir: fresh, args: []string{"--admission", "azure-disk-size=maybe"},
 		code: 2, want: []string{"maybe", "enforce, warn or off"},
+	}, {
+		name: "admission rule", why: "the rules are named",
+		dir: fresh, args: []string{"--admission", "azure-disk=warn"},
+		code: 2, want: []string{`"azure-disk"`, "azure-disk-size"},
 	}, {
 		name: "unknown flag", why: "the command's help is named",
 		dir: fresh, args: []string{"--frobnicate"},

@@ -3,7 +3,6 @@ package vm
 import (
 	"context"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -46,10 +45,7 @@ func (n *HollowNode) Join(ctx context.Context, m Machine, up func()) error {
 	}
 	defer n.Pool.RemoveNode(m.Name)
 	up()
-	var wg sync.WaitGroup
-	wg.Go(func() { n.serve(ctx, cfg, m, &servingCert{}) })
-	wg.Go(func() { n.components(ctx, cfg, m) })
-	wg.Wait()
+	n.certify(ctx, cfg, m, &servingCert{})
 	<-ctx.Done()
 	return ctx.Err()
 }

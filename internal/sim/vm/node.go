@@ -107,8 +107,7 @@ func (n *ConfigNode) Join(ctx context.Context, m Machine, up func()) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	wg.Go(func() { n.serve(ctx, cfg, m, serving) })
-	wg.Go(func() { n.components(ctx, cfg, m) })
+	wg.Go(func() { n.certify(ctx, cfg, m, serving) })
 	up()
 	return k.Run(ctx)
 }
@@ -155,6 +154,13 @@ func (n *ConfigNode) clientConfig(ctx context.Context, boot *rest.Config, m Mach
 	cfg.QPS = -1
 	cfg.UserAgent = "kubelet/" + n.KubeletVersion
 	return cfg, nil
+}
+
+// certify gets the serving certificate and, in their time, those of the node's
+// components: these are pods, which run once the kubelet serves.
+func (n *ConfigNode) certify(ctx context.Context, cfg *rest.Config, m Machine, serving *servingCert) {
+	n.serve(ctx, cfg, m, serving)
+	n.components(ctx, cfg, m)
 }
 
 // serve gets the serving certificate and installs it.
