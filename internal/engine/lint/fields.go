@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	v2types "github.com/coreos/ignition/config/v2_2/types"
+	v2types "github.com/coreos/ignition/config/v2_3/types"
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"sigs.k8s.io/yaml"
