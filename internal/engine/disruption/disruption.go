@@ -141,7 +141,7 @@ func rank(kind string) int {
 
 func compareCauses(a, b Cause) int {
 	return cmp.Or(cmp.Compare(rank(a.Kind), rank(b.Kind)), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key),
-		cmp.Compare(a.Op, b.Op), cmp.Compare(fmt.Sprint(a.Actions), fmt.Sprint(b.Actions)))
+		cmp.Compare(a.Op, b.Op), cmp.Compare(fmt.Sprint(a.Actions), fmt.Sprint(b.Actions)), cmp.Compare(a.Rule, b.Rule))
 }
 
 func strongest(actions []Action) Kind {

@@ -141,6 +141,19 @@ func TestStatusRoundTrip(t *testing.T) {
 	}
 }
 
+// TestDecideOrdersCausesOfOneItem holds two changes of one item that differ only
+// in the rule that judges them.
+func TestDecideOrdersCausesOfOneItem(t *testing.T) {
+	a := diff.Change{Kind: render.KindUser, Key: "core", Op: diff.Changed}
+	b := a
+	b.Inert = true
+	p := disruption.Defaults()
+	one, other := disruption.Decide([]diff.Change{a, b}, p).String(), disruption.Decide([]diff.Change{b, a}, p).String()
+	if one != other {
+		t.Errorf("got %q and %q, want the same for both orders", one, other)
+	}
+}
+
 func TestDecideIsNeverWeakerThanOneChangeAndIgnoresOrder(t *testing.T) {
 	kinds := []string{render.KindFile, render.KindUnit, render.KindDropin, render.KindSSHKey, render.KindKernelArgument, render.KindUser, "new kind"}
 	keys := []string{"/etc/crio/policies/a", "/etc/app/a", "/etc/app/secret", "/etc/nmstate/openshift/x", "iri-registry.service", "iri-registry.service/1.conf", "b.service"}
