@@ -13,7 +13,8 @@ import (
 // Ports of machine-config-controller.
 const (
 	machineConfigHealth  = 8798
-	machineConfigMetrics = 9001
+	machineConfigMetrics = 8797
+	machineConfigProxy   = 9001 // in front of the metrics
 )
 
 // MachineConfigComponents is the table of what needs the definitions of the
@@ -34,8 +35,9 @@ func machineConfigController(p Params) *appsv1.Deployment {
 		onControlPlane("machine-config-controller", []container{
 			{name: "machine-config-controller", image: real("manager", p.Version), port: machineConfigHealth, health: machineConfigHealth, args: []string{
 				"--controllers=machine-config-controller", "--namespace=" + NamespaceMachineConfig, "--leader-elect=true",
-				"--health-addr=$(MILLWRIGHT_BIND_IP):" + strconv.Itoa(machineConfigHealth), "--v=3"}},
-			{name: "kube-rbac-proxy", image: pretend + "kube-rbac-proxy:" + p.Version, port: machineConfigMetrics},
+				"--health-addr=$(MILLWRIGHT_BIND_IP):" + strconv.Itoa(machineConfigHealth),
+				"--metrics-bind-address=$(MILLWRIGHT_BIND_IP):" + strconv.Itoa(machineConfigMetrics), "--v=3"}},
+			{name: "kube-rbac-proxy", image: pretend + "kube-rbac-proxy:" + p.Version, port: machineConfigProxy},
 		}))
 }
 

@@ -31,8 +31,10 @@ import (
 type Set struct {
 	// Owner becomes the controller of every config; nil: none has one.
 	Owner *metav1.OwnerReference
-	Want  []hostconf.Fragment
-	Have  []*machineconfigv1.MachineConfig // shared with the cache; never changed
+	// OwnerOf says who controls one of them; nil: Owner does.
+	OwnerOf func(name string) *metav1.OwnerReference
+	Want    []hostconf.Fragment
+	Have    []*machineconfigv1.MachineConfig // shared with the cache; never changed
 }
 
 // Notes are the annotations of every generated config.
@@ -147,8 +149,12 @@ func (s Set) have(name string) client.Object {
 func (s Set) fill(mc *machineconfigv1.MachineConfig, f hostconf.Fragment) {
 	mc.Labels = with(mc.Labels, map[string]string{wire.LabelRole: f.Role})
 	mc.Annotations = with(mc.Annotations, Notes())
-	if s.Owner != nil {
-		mc.OwnerReferences = []metav1.OwnerReference{*s.Owner}
+	owner := s.Owner
+	if s.OwnerOf != nil {
+		owner = s.OwnerOf(f.Name)
+	}
+	if owner != nil {
+		mc.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
 	mc.Spec = *f.Spec.DeepCopy()
 }

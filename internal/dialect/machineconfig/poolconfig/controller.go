@@ -11,12 +11,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -34,6 +36,7 @@ import (
 )
 
 //+kubebuilder:rbac:groups=config.openshift.io,resources=nodes;featuregates;images;apiservers;imagedigestmirrorsets;imagetagmirrorsets,verbs=get;list;watch
+//+kubebuilder:rbac:groups=config.openshift.io,resources=images/finalizers,verbs=update
 //+kubebuilder:rbac:groups=operator.openshift.io,resources=imagecontentsourcepolicies,verbs=get;list;watch
 
 // reasonRefused is the event of a setting that cannot be used.
@@ -154,8 +157,21 @@ func (c *controller) observe(ctx context.Context, r client.Reader, key types.Nam
 	}
 	p.set.Have, err = fragment.List(ctx, r, c.overlay, pool.UID, func(mc *machineconfigv1.MachineConfig) bool { return hostconf.OfPool(pool.Name, mc.Name) })
 	p.in.Have = fragment.Existing(p.set.Have, func(*machineconfigv1.MachineConfig) bool { return true })
+	if p.in.Registries != nil {
+		p.set.OwnerOf = func(name string) *metav1.OwnerReference { return ownerOf(name, p.in.Registries.Image) }
+	}
 	p.in.Note = fragment.Notes()
 	return p, err
+}
+
+// ownerOf makes the image settings the controller of what is made of them; the
+// other configs have none.
+func ownerOf(name string, image *configv1.Image) *metav1.OwnerReference {
+	if !strings.HasSuffix(name, "-generated-registries") {
+		return nil
+	}
+	return &metav1.OwnerReference{APIVersion: configv1.GroupVersion.String(), Kind: "Image", Name: image.Name, UID: image.UID,
+		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}
 }
 
 // registries reads all image settings; nil when there is no Image object.

@@ -103,6 +103,7 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	}
 	if p == nil {
 		c.forget(key.Name)
+		overrides().DeleteLabelValues(key.Name)
 		return reconcile.Result{}, nil
 	}
 	if c.recent.Behind(p.pool) {
@@ -113,6 +114,7 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	out, actErr := c.act.Run(ctx, p.pool, p.binding(), nil, d.Actions)
 	if actErr == nil {
 		c.tell(p, m, d)
+		measure(p)
 		m.merged(p, d)
 	}
 	again, repErr := c.report(ctx, out.Object, p, d)

@@ -478,3 +478,14 @@ func TestUnsupportedKindsSaySo(t *testing.T) {
 		t.Errorf("conditions are %+v", w.pool("worker").Status.Conditions)
 	}
 }
+
+func TestRegistriesBelongToTheImageSettings(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	if c := metav1.GetControllerOfNoCopy(w.config("99-worker-generated-registries")); c == nil || c.Kind != "Image" {
+		t.Errorf("controlled by %+v, want the image settings", c)
+	}
+	if c := metav1.GetControllerOfNoCopy(w.config("98-worker-generated-kubelet")); c != nil {
+		t.Errorf("controlled by %+v, want nobody", c)
+	}
+}

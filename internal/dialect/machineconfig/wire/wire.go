@@ -66,6 +66,12 @@ const (
 	ReasonSelectingAll            = "SelectingAll"
 )
 
+// Metrics that alerts and dashboards know.
+const (
+	MetricOSImageOverride = "os_image_url_override"
+	MetricLabelPool       = "pool"
+)
+
 // Version is what this build writes as generated-by-controller-version: the
 // source revision, or the release when that is not known.
 func Version() string {
