@@ -30,7 +30,7 @@ the world when it is interrupted.`,
 	f.DurationVar(&o.NodeClientDelay, "node-client-delay", 20*time.Second, "from joining to the node components' certificate requests")
 	f.StringArrayVar(&o.Admission, "admission", nil, "RULE=MODE with mode enforce, warn or off; may be repeated")
 	f.BoolVar(&o.Audit, "audit", false, "write the API server's audit log to logs/audit.log")
-	f.StringVar(&o.Devplane, "devplane-source", "", "folder of the control plane's sources, if it must be built; default: searched upwards")
+	f.StringVar(&o.Devplane, "devplane-source", "", "folder of the control plane's sources, if it must be built; default: those of the checkout it was built in, else searched upwards")
 	return cmd
 }
 

@@ -180,7 +180,7 @@ func (s *supervisor) announce(life context.Context) error {
 
 // start brings everything up, in the order in which parts need each other.
 func (s *supervisor) start(ctx, life context.Context) error {
-	binary, err := controlplane.Ensure(ctx, s.opts.Module, sayWriter{s.opts.Say})
+	binary, err := controlplane.Ensure(ctx, s.module(), sayWriter{s.opts.Say})
 	if err != nil {
 		return fmt.Errorf("find the control plane's binary: %w", err)
 	}
@@ -216,6 +216,20 @@ func (s *supervisor) planeHint() string {
 		return fmt.Sprintf("%s names %s: unset it to use the one that is built from the sources", controlplane.BinaryEnv, path)
 	}
 	return fmt.Sprintf("if its data are damaged, begin anew with `millwright down --purge --dir %s`", s.dir.path)
+}
+
+// module is the folder of the control plane's sources: the one that was named,
+// else the one of the checkout that this program was built in, so that it runs
+// from any folder; else empty, which searches from the working directory.
+func (s *supervisor) module() string {
+	if s.opts.Module != "" {
+		return s.opts.Module
+	}
+	own := filepath.Join(filepath.Dir(s.binDir), "devplane")
+	if _, err := os.Stat(filepath.Join(own, "go.mod")); err != nil {
+		return ""
+	}
+	return own
 }
 
 func (s *supervisor) planeOptions(binary string) controlplane.Options {
