@@ -9,16 +9,20 @@ type Kind string
 const (
 	// KindFile is one path: a file, a link or nothing (the absolute host path).
 	KindFile Kind = "file"
-	// KindUnit is the enablement of a unit (the unit's name). Its States have type
-	// Links: the links below /etc/systemd/system that enable it, as "path\x00target"
-	// values, sorted; or type Value with enabled, disabled or preset, which the host
-	// turns into links by the unit's [Install] section or its presets.
+	// KindUnit is the enablement of a unit (the unit's name). What is observed, and
+	// what an inverse restores exactly, has type Links: the links below
+	// /etc/systemd/system that enable the unit, as "path\x00target" values, sorted,
+	// and in Value the word of systemctl is-enabled. What is planned has type Value:
+	// enabled, disabled or preset, which the host turns into links by the unit's
+	// [Install] section or its presets; or Links without Values: none is left.
 	KindUnit Kind = "unit"
 	// KindPassword is the password hash of a user (the user's name). The hash is a
 	// blob; it is never printed.
 	KindPassword Kind = "password"
 	// KindKernelArguments is the list that a config contributes to the kernel's
-	// command line, in order; other arguments of the host are left alone (no key).
+	// command line, in order: Before's are deleted if present, After's appended;
+	// other arguments of the host are left alone (no key). What is observed is the
+	// whole list that the next boot will use.
 	KindKernelArguments Kind = "kernelArguments"
 	// KindImage is the OS image to boot next (no key).
 	KindImage Kind = "osImageURL"
