@@ -232,13 +232,15 @@ func linkMachine(m *machinev1.Machine) engine.LinkMachine {
 }
 
 // roles returns the role labels of a Machine's Node. A kubelet may not set
-// them itself.
+// them itself. What is no master is a worker, whatever else its set calls it:
+// an infra Machine boots as a worker and carries its further role as a label.
 func roles(m *machinev1.Machine) []string {
 	switch m.Labels[wire.LabelMachineRole] {
-	case wire.RoleWorker:
-		return []string{wire.NodeRoleWorker}
+	case "":
+		return nil
 	case wire.RoleMaster:
 		return []string{wire.NodeRoleControlPlane, wire.NodeRoleMaster}
+	default:
+		return []string{wire.NodeRoleWorker}
 	}
-	return nil
 }

@@ -1,6 +1,8 @@
 package nodelink_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,5 +187,40 @@ func TestLabelRemovedByHandComesBack(t *testing.T) {
 	get()
 	if n.Labels["training/trainee"] != "t1" || n.Labels["mine"] != "1" {
 		t.Errorf("labels %v", n.Labels)
+	}
+}
+
+func TestRolesOfTheNode(t *testing.T) {
+	for _, r := range []struct {
+		role string
+		want []string
+	}{
+		{"", nil},
+		{"worker", []string{wire.NodeRoleWorker}},
+		{"infra", []string{wire.NodeRoleWorker}}, // it boots as a worker; its own role is a label of its spec
+		{"master", []string{wire.NodeRoleControlPlane, wire.NodeRoleMaster}},
+	} {
+		t.Run(r.role, func(t *testing.T) {
+			m := machineNamed("w-1", providerID, "")
+			m.Labels[wire.LabelMachineRole] = r.role
+			w := newWorld(t, m, nodeWith(providerID, ""))
+			if err := w.step(); err != nil {
+				t.Fatal(err)
+			}
+			var n corev1.Node
+			if err := w.api.Get(t.Context(), client.ObjectKey{Name: "w-1"}, &n); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for label := range n.Labels {
+				if strings.HasPrefix(label, "node-role.kubernetes.io/") {
+					got = append(got, label)
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(got, r.want); diff != "" {
+				t.Errorf("roles (-got +want):\n%s", diff)
+			}
+		})
 	}
 }
