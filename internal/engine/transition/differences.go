@@ -126,6 +126,7 @@ func (it item) compare(live State) (Difference, bool) {
 		}
 		d.Reason = fmt.Sprintf("state validation: invalid unit masked setting. path: %s; expected: %s; received: %s", it.Key, it.want.Target, live.target(it.Key))
 		return d, true
+	case File, Dir, Links, List, Value:
 	}
 	if !exists(live) {
 		d.Reason = fmt.Sprintf("could not stat file %q: lstat %s: no such file or directory", it.Key, it.Key)

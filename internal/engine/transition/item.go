@@ -186,25 +186,30 @@ func (c *contents) addUnit(u *types.Unit, f *Facts) {
 		}
 		c.units = append(c.units, it)
 	}
-	if masked {
-		return
+	if !masked {
+		c.addEnablement(u, f)
 	}
-	enable := item{Ref: Ref{KindUnit, u.Name}, kind: render.KindUnit, key: u.Name, unit: u.Name}
-	switch {
-	case u.Enabled == nil && text == "":
-		return
-	case u.Enabled == nil:
-		enable.want = State{Type: Value, Value: "preset"}
-	case *u.Enabled:
-		enable.want = State{Type: Value, Value: "enabled"}
-	default:
-		enable.want = State{Type: Value, Value: "disabled"}
-	}
-	// A unit that nobody ships cannot be enabled; its enablement is skipped.
+}
+
+// addEnablement says whether a unit starts at boot. A unit that nobody ships cannot
+// be enabled: it is left out.
+func (c *contents) addEnablement(u *types.Unit, f *Facts) {
+	it := item{Ref: Ref{KindUnit, u.Name}, kind: render.KindUnit, key: u.Name, unit: u.Name}
+	text := deref(u.Contents)
 	if _, shipped := slices.BinarySearch(f.UnitFiles, u.Name); text == "" && !shipped && !instanceShipped(u.Name, f) {
 		return
 	}
-	c.enables = append(c.enables, enable)
+	word := "preset"
+	switch {
+	case u.Enabled == nil && text == "":
+		return
+	case u.Enabled != nil && *u.Enabled:
+		word = "enabled"
+	case u.Enabled != nil:
+		word = "disabled"
+	}
+	it.want = State{Type: Value, Value: word}
+	c.enables = append(c.enables, it)
 }
 
 // instanceShipped tells that name is an instance of a template the host has.

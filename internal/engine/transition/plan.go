@@ -111,7 +111,10 @@ func Plan(in Input) (Planned, error) {
 	if err != nil {
 		return Planned{}, err
 	}
-	p := planner{in: &in, now: maps.Clone(in.Live), blobs: Blobs{}}
+	p := planner{in: &in, now: maps.Clone(in.Live), blobs: Blobs{}, ours: map[Ref]bool{}}
+	for _, it := range w.was.all() {
+		p.ours[it.Ref] = true
+	}
 	if p.now == nil {
 		p.now = map[Ref]State{}
 	}
@@ -224,6 +227,7 @@ type planner struct {
 	blobs       Blobs
 	refused     []Refusal
 	wasDisabled map[string]bool
+	ours        map[Ref]bool // what the current config wrote is no original
 	reboot      bool
 }
 
@@ -279,7 +283,7 @@ func (p *planner) write(it item) {
 
 func (p *planner) preserve(it item) {
 	orig, none := Ref{KindFile, originalOf(it.Key)}, Ref{KindFile, noOriginalOf(it.Key)}
-	if exists(p.now[orig]) || exists(p.now[none]) || p.claimed(it) {
+	if exists(p.now[orig]) || exists(p.now[none]) || p.ours[it.Ref] {
 		return
 	}
 	live := p.now[it.Ref]
@@ -289,13 +293,6 @@ func (p *planner) preserve(it item) {
 	default:
 		p.set(none, State{Type: File, Mode: 0o644, Digest: Digest(nil)}, []byte{}, "mark that nothing was at "+it.Key)
 	}
-}
-
-// claimed tells that the live file already is what a config of ours wants, as after
-// a first boot: then it is no original.
-func (p *planner) claimed(it item) bool {
-	live := p.now[it.Ref]
-	return live.Type == it.want.Type && live.Digest == it.want.Digest && live.Target == it.want.Target
 }
 
 func exists(s State) bool { return s.Type != "" && s.Type != Absent }
