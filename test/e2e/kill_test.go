@@ -44,6 +44,7 @@ func TestKilledControllersLeakNothing(t *testing.T) {
 		if err := p.kill(); err != nil {
 			t.Errorf("kill %s: %v", name, err)
 		}
+		untilEnded(t, p) // or the next round may find it dying
 	}
 	close(stop)
 	done.Wait()
@@ -88,6 +89,20 @@ func churn(t *testing.T, w *world, set string, most int, stop chan struct{}) {
 			return
 		case <-timer.C:
 		}
+	}
+}
+
+// untilEnded waits until a killed process is gone.
+func untilEnded(t *testing.T, p process) {
+	t.Helper()
+	err := poll(t.Context(), changeLimit, func() error {
+		if p.alive() {
+			return fmt.Errorf("process %d still runs", p.pid)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
