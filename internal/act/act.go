@@ -121,7 +121,8 @@ type Blocked struct {
 
 // Run performs actions in order; the first failure stops the rest.
 // Consecutive CreateMachine actions run side by side in batches of 1, 2, 4, …
-// 16; consecutive DeleteMachine, EvictPod or DeletePod actions in batches of 16. A batch
+// 16; consecutive DeleteMachine, EvictPod, DeletePod or SetDesiredConfig
+// actions in batches of 16. A batch
 // in which something failed is finished and is the last one; its errors come
 // joined. cl may be nil when no action needs a cloud. owner is not changed.
 func (r *Runner) Run(ctx context.Context, owner client.Object, b Binding, cl cloud.Cloud, actions []plan.Action) (Outcome, error) {
@@ -166,6 +167,8 @@ func (r *run) next(actions []plan.Action) int {
 		r.size, limit, same = 0, MaxParallel, is[plan.EvictPod]
 	case plan.DeletePod:
 		r.size, limit, same = 0, MaxParallel, is[plan.DeletePod]
+	case plan.SetDesiredConfig:
+		r.size, limit, same = 0, MaxParallel, is[plan.SetDesiredConfig]
 	default:
 		r.size = 0
 		return 1

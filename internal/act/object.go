@@ -46,6 +46,8 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 		return r.updateConfig(ctx, a)
 	case plan.DeleteConfig:
 		return r.deleteConfig(ctx, a)
+	case plan.SetDesiredConfig:
+		return ignoreNotFound(r.change(ctx, a))
 	case plan.RecordInstance, plan.MarkForRepair, plan.SetTarget, plan.Annotate:
 		return r.change(ctx, a)
 	default:
