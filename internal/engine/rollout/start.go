@@ -230,9 +230,13 @@ func (v *view) move(nodes []*Node) {
 		if _, ok := v.claims[n.Name]; !ok || v.mine(n) && n.busy() {
 			v.claims[n.Name] = budget.Claim{Node: n.Name, By: by, Since: v.in.Now}
 		}
+		if r := &v.d.Status.Record; n.degraded() && v.gated {
+			r.Healing = append(r.Healing, n.Name)
+		}
 		v.d.Actions = append(v.d.Actions, plan.SetDesiredConfig{Node: n.Name, Config: v.goal})
 		v.d.Status.Started = append(v.d.Status.Started, n.Name)
 	}
+	slices.Sort(v.d.Status.Record.Healing)
 	switch k := len(v.d.Status.Started); k {
 	case 0:
 	case 1:

@@ -24,6 +24,10 @@ type Record struct {
 	// Allowed is how many nodes may have the target when the present wave is
 	// over; the first wave goes by name.
 	Allowed int `json:"allowed,omitempty"`
+	// Healing are nodes that were broken already when they were asked for the
+	// target. Their old failure, which they show until they are done, says
+	// nothing about it.
+	Healing []string `json:"healing,omitempty"`
 	// Done is when the present wave's nodes had all finished, Since since when
 	// they and the workloads have been healthy.
 	Done  *metav1.Time `json:"done,omitempty"`
@@ -93,6 +97,7 @@ func (v *view) wave() {
 			r.Good = p.Settled
 		}
 	}
+	v.healing(&r)
 	v.judge(&r)
 	if r.Stopped == "" {
 		v.advance(&r)
@@ -130,6 +135,19 @@ func (v *view) on(config string) int {
 	return n
 }
 
+// healing forgets the nodes that have healed, or do not aim at the target.
+func (v *view) healing(r *Record) {
+	old := slices.Sorted(slices.Values(r.Healing))
+	r.Healing = nil
+	for i := range v.nodes {
+		n := &v.nodes[i]
+		if _, ok := slices.BinarySearch(old, n.Name); ok && n.aims(r.Target) && n.degraded() {
+			r.Healing = append(r.Healing, n.Name)
+		}
+	}
+	slices.Sort(r.Healing)
+}
+
 // judge stops a rollout whose failures reach the threshold, and lets one go on
 // that only had to stop when they are gone.
 func (v *view) judge(r *Record) {
@@ -161,7 +179,7 @@ func (v *view) failures(r *Record) string {
 		if !n.aims(r.Target) {
 			continue
 		}
-		if n.degraded() {
+		if _, old := slices.BinarySearch(r.Healing, n.Name); n.degraded() && !old {
 			failed = append(failed, fmt.Sprintf("node %s: %s", n.Name, brief(n.Reason)))
 			continue
 		}
@@ -217,7 +235,7 @@ func (v *view) advance(r *Record) {
 		return
 	}
 	left, pending := v.progress(r)
-	if pending > 0 || left > 0 {
+	if len(pending) > 0 || left > 0 {
 		r.Done, r.Since = nil, nil
 		return
 	}
@@ -278,7 +296,7 @@ func (s *Settings) selects(n *Node) bool {
 
 // progress counts what the present wave still has to start, and what it has
 // started that is not in service with the target yet.
-func (v *view) progress(r *Record) (left, pending int) {
+func (v *view) progress(r *Record) (left int, pending []string) {
 	on, startable := 0, 0
 	for i := range v.nodes {
 		n := &v.nodes[i]
@@ -286,7 +304,7 @@ func (v *view) progress(r *Record) (left, pending int) {
 		case n.aims(r.Target):
 			on++
 			if !n.updated(r.Target) || n.Down != "" || n.Cordoned && n.Ours {
-				pending++
+				pending = append(pending, n.Name)
 			}
 		case r.Wave == 0:
 			if _, canary := slices.BinarySearch(r.Nodes, n.Name); canary {
@@ -299,6 +317,7 @@ func (v *view) progress(r *Record) (left, pending int) {
 	if r.Wave > 0 {
 		left = min(startable, max(0, r.Allowed-on))
 	}
+	slices.Sort(pending)
 	return left, pending
 }
 
@@ -368,10 +387,15 @@ func (v *view) waitForWave(held int) {
 	switch {
 	case r.Wave == 0 && len(r.Nodes) == 0:
 		v.wait(WaitCanary, fmt.Sprintf("no node in service can be the first: canary.selector %q", s.Canary.Selector), time.Time{})
-	case r.Done == nil && r.Wave == 0:
-		v.wait(WaitCanary, wave+": "+list(r.Nodes), time.Time{})
 	case r.Done == nil:
-		v.wait(WaitWave, wave, time.Time{})
+		reason := WaitWave
+		if r.Wave == 0 {
+			reason, wave = WaitCanary, wave+" ("+list(r.Nodes)+")"
+		}
+		if _, pending := v.progress(r); len(pending) > 0 {
+			wave += "; not done yet: " + list(pending)
+		}
+		v.wait(reason, wave, time.Time{})
 	case r.Since == nil:
 		v.wait(WaitGate, wave+": "+v.sick(), time.Time{})
 	default:
