@@ -53,18 +53,29 @@ func (v *view) free() []*Node {
 	for i := range v.nodes {
 		n := &v.nodes[i]
 		switch {
-		case n.aims(v.goal), n.foreign(), len(n.Join) > 0, n.Current == "", !n.busy() && !v.mine(n):
-		case v.in.Pool.Original && n.busy():
-		case v.claimed(n) && !v.mine(n) && n.done(): // somebody else is about to repair or replace it
-		case n.degraded() && v.mayHeal():
-			broken = append(broken, n)
-		case n.Down != "" && !v.gated && v.d.Status.Record.Stopped == "":
+		case !v.costsNothing(n):
+		case n.degraded() && v.mayHeal(),
+			n.Down != "" && !v.gated && v.d.Status.Record.Stopped == "":
 			broken = append(broken, n)
 		case v.permits(n) && v.allowed():
 			others = append(others, n)
 		}
 	}
 	return append(broken, others...)
+}
+
+// costsNothing: the node needs the goal, nobody else has plans with it, and
+// its unit of the budget is used already.
+func (v *view) costsNothing(n *Node) bool {
+	switch {
+	case n.aims(v.goal), n.foreign(), len(n.Join) > 0, n.Current == "":
+		return false
+	case !n.busy():
+		return v.mine(n) // claimed, and then something kept us from moving it
+	case v.claimed(n) && !v.mine(n) && n.done():
+		return false // somebody else is about to repair or replace it
+	}
+	return !v.in.Pool.Original
 }
 
 // mayHeal: a broken node may always go to a config that did not break it; one
@@ -230,7 +241,7 @@ func (v *view) move(nodes []*Node) {
 		if _, ok := v.claims[n.Name]; !ok || v.mine(n) && n.busy() {
 			v.claims[n.Name] = budget.Claim{Node: n.Name, By: by, Since: v.in.Now}
 		}
-		if r := &v.d.Status.Record; n.degraded() && v.gated {
+		if r := &v.d.Status.Record; v.in.Pool.Settings != nil && n.degraded() && v.goal == r.Target {
 			r.Healing = append(r.Healing, n.Name)
 		}
 		v.d.Actions = append(v.d.Actions, plan.SetDesiredConfig{Node: n.Name, Config: v.goal})

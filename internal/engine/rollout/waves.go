@@ -347,35 +347,37 @@ func (v *view) permits(n *Node) bool {
 	return r.Wave == lastWave || v.left > 0
 }
 
-// inWave returns those of cand that the present wave lets go. A mere change of
-// name needs no trial.
+// inWave returns those of cand that the present wave lets go.
 func (v *view) inWave(cand []*Node) []*Node {
 	r := &v.d.Status.Record
-	if v.in.Pool.Settings == nil || r.Wave == lastWave && r.Stopped == "" {
+	switch {
+	case v.in.Pool.Settings == nil, r.Stopped == "" && r.Wave == lastWave, r.Stopped != "" && v.goal != r.Target:
 		return cand
+	case r.Stopped != "":
+		return nil
 	}
-	if r.Stopped != "" && v.goal != r.Target {
-		return cand
+	out := v.ofWave(cand)
+	if held := len(cand) - len(out); held > 0 {
+		v.waitForWave(held)
 	}
+	return out
+}
+
+// ofWave returns those of cand that are in the present wave. A mere change of
+// name needs no trial.
+func (v *view) ofWave(cand []*Node) []*Node {
 	left := len(cand)
-	if r.Wave > 0 {
+	if v.d.Status.Record.Wave > 0 {
 		left = v.left
 	}
 	var out []*Node
-	held := 0
 	for _, n := range cand {
-		same := v.same(n, v.goal)
-		if !same && (left <= 0 || r.Stopped != "" || !v.permits(n)) {
-			held++
-			continue
-		}
-		if !same {
+		if v.same(n, v.goal) {
+			out = append(out, n)
+		} else if left > 0 && v.permits(n) {
+			out = append(out, n)
 			left--
 		}
-		out = append(out, n)
-	}
-	if held > 0 && r.Stopped == "" {
-		v.waitForWave(held)
 	}
 	return out
 }
