@@ -6,6 +6,7 @@ import configv1 "github.com/openshift/api/config/v1"
 const (
 	ControllerMachineAPI      = "machine-api-operator"
 	ControllerCloudController = "cloud-controller-manager-operator"
+	ControllerMachineConfig   = "machine-config-operator"
 )
 
 // Faces lists the ClusterOperators that a controller keeps.
@@ -43,6 +44,19 @@ func Faces(controller string) []Face {
 			Related: []configv1.ObjectReference{
 				ref("", "namespaces", "", NamespaceCloudOperator), ref("", "namespaces", "", NamespaceCloudController),
 				ref("config.openshift.io", "clusteroperators", "", "cloud-controller-manager"),
+			},
+		}}
+	case ControllerMachineConfig:
+		group := "machineconfiguration.openshift.io"
+		return []Face{{
+			Name: "machine-config", Namespace: NamespaceMachineConfig,
+			Deployments: []string{"machine-config-controller"}, DaemonSets: []string{"machine-config-server"},
+			Available: "Cluster has deployed [{operator %s}]",
+			Towards:   "Working towards", Resync: "Failed to resync",
+			Related: []configv1.ObjectReference{
+				ref("", "namespaces", "", NamespaceMachineConfig), ref(group, "machineconfigpools", "", ""),
+				ref(group, "controllerconfigs", "", ""), ref(group, "kubeletconfigs", "", ""),
+				ref(group, "containerruntimeconfigs", "", ""), ref(group, "machineconfigs", "", ""), ref("", "nodes", "", ""),
 			},
 		}}
 	default:

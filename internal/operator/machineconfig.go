@@ -5,7 +5,9 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -15,6 +17,10 @@ const (
 	machineConfigHealth  = 8798
 	machineConfigMetrics = 8797
 	machineConfigProxy   = 9001 // in front of the metrics
+
+	machineConfigOperatorHealth = 8799
+	machineConfigServerPort     = 22623
+	machineConfigServerPlain    = 22624
 )
 
 // MachineConfigComponents is the table of what needs the definitions of the
@@ -22,7 +28,36 @@ const (
 func MachineConfigComponents(p Params) []Component {
 	return []Component{
 		{"machine-config-controller", NamespaceMachineConfig, "machine-config-controller", []client.Object{machineConfigController(p)}},
+		{"machine-config-operator", NamespaceMachineConfig, "machine-config-operator", []client.Object{machineConfigOperator(p)}},
+		{"machine-config-server", NamespaceMachineConfig, "machine-config-server", []client.Object{machineConfigServer(p)}},
 	}
+}
+
+// machineConfigOperator keeps certificates, tokens and user data, and the
+// ClusterOperator.
+func machineConfigOperator(p Params) *appsv1.Deployment {
+	d := deployment(NamespaceMachineConfig, "machine-config-operator", 1, map[string]string{"k8s-app": "machine-config-operator"},
+		onControlPlane("machine-config-operator", []container{
+			operatorRow(p, "machine-config-operator", ControllerMachineConfig, NamespaceMachineConfig, machineConfigOperatorHealth),
+			{name: "kube-rbac-proxy", image: pretend + "kube-rbac-proxy:" + p.Version, port: machineConfigProxy},
+		}))
+	d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
+	return d
+}
+
+// machineConfigServer answers first boots on every control plane Node's own
+// address.
+func machineConfigServer(p Params) *appsv1.DaemonSet {
+	spec := onControlPlane("machine-config-server", []container{
+		{name: "machine-config-server", image: real("ignition", p.Version), port: machineConfigServerPort, args: []string{
+			"--apiserver-url=" + p.APIServer, "--namespace=" + NamespaceMachineConfig,
+			"--secure-addr=$(MILLWRIGHT_BIND_IP):" + strconv.Itoa(machineConfigServerPort),
+			"--insecure-addr=$(MILLWRIGHT_BIND_IP):" + strconv.Itoa(machineConfigServerPlain)}},
+	})
+	spec.HostNetwork = true
+	spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+		HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(machineConfigServerPlain)}}}
+	return daemonSet(NamespaceMachineConfig, "machine-config-server", map[string]string{"k8s-app": "machine-config-server"}, spec)
 }
 
 // MachineConfigObjects is Objects for MachineConfigComponents.

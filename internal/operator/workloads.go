@@ -49,6 +49,8 @@ func Namespaces() []string {
 type Params struct {
 	Version string // image tag and version labels
 	InfraID string
+	// APIServer is the URL that new machines reach the API server at.
+	APIServer string
 	// Admission holds RULE=MODE settings for the webhook.
 	Admission []string
 }

@@ -77,6 +77,7 @@ var table = map[string]struct {
 	"cloud-controller-manager-operator": {setupOperator("cloud-controller-manager-operator"), "cluster-cloud-controller-manager-leader"},
 	"cloud-node-lifecycle-controller":   {setupCloudNode("cloud-node-lifecycle-controller"), "cloud-controller-manager"},
 	"machine-config-controller":         {setupMachineConfig, "machine-config-controller"},
+	"machine-config-operator":           {setupMachineConfigOperator, "machine-config"},
 	"webhook":                           {setupWebhook, ""},
 }
 

@@ -40,6 +40,7 @@ func caches(controllers []string) map[client.Object]cache.ByObject {
 		&machinev1beta1.MachineHealthCheck{}: machineAPI,
 	}
 	machineConfigCaches(controllers, out)
+	firstBootCaches(controllers, out)
 	return out
 }
 

@@ -1,9 +1,11 @@
 package firstboot
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -137,6 +139,37 @@ func setHeader(res map[string]any, value string) bool {
 	}
 	res["httpHeaders"] = append(headers, map[string]any{"name": authorization, "value": value})
 	return true
+}
+
+// FetchesPool tells that user data are a stub that fetches a pool's config. Data that
+// are anything else fetch none.
+func FetchesPool(userData []byte, pool string) bool {
+	var root struct {
+		Ignition struct {
+			Config struct {
+				Merge []struct {
+					Source string `json:"source"`
+				} `json:"merge"`
+			} `json:"config"`
+		} `json:"ignition"`
+	}
+	if json.Unmarshal(userData, &root) != nil {
+		return false
+	}
+	for _, m := range root.Ignition.Config.Merge {
+		if strings.HasSuffix(m.Source, "/config/"+pool) {
+			return true
+		}
+	}
+	return false
+}
+
+// Bundle puts an authority in front of a PEM bundle, unless it is in it.
+func Bundle(have, ca []byte) []byte {
+	if bytes.Contains(have, bytes.TrimSpace(ca)) {
+		return have
+	}
+	return append(append(bytes.TrimSpace(slices.Clone(ca)), '\n'), have...)
 }
 
 // Select returns the name of the config that a pool's new machines get: the target
