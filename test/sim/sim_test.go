@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -36,16 +37,44 @@ const (
 	restRounds = 2000
 )
 
+// happens is what has to happen in some world, or the worlds prove nothing.
+var happens = map[string]string{
+	"evictions":                "create Pod/eviction",
+	"repairs by the check":     actorHealth + " workers: delete Machine",
+	"preDrain hooks":           "user: preDrain hook",
+	"preTerminate hooks":       "user: preTerminate hook",
+	"silent kubelets":          "falls silent",
+	"vanished instances":       "vanishes",
+	"budgets that allow none":  "the workload may lose 0 pods",
+	"processes that died":      " died ",
+	"repairs left to an admin": "all kubelets answer",
+}
+
 func TestMachinesConvergeInRandomWorlds(t *testing.T) {
+	counts := map[string]int{}
 	for i := range *seeds {
 		seed := *first + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWorld(t, seed)
+			if seed%2 == 0 { // the trouble comes when all is up
+				w.chaos = false
+				w.rest()
+				w.chaos = true
+			}
 			w.trouble(chaosSteps)
 			w.rest()
 			w.checkEnd()
 			w.checkSilence()
+			for what, text := range happens {
+				counts[what] += bytes.Count(w.out.Bytes(), []byte(text))
+			}
 		})
+	}
+	t.Logf("%v", counts)
+	for what := range happens {
+		if counts[what] == 0 && *seeds >= 40 {
+			t.Errorf("no %s in %d worlds", what, *seeds)
+		}
 	}
 }
 
@@ -75,7 +104,7 @@ func TestTranscriptOfOneWorld(t *testing.T) {
 // trouble takes random steps with everything that can go wrong.
 func (w *world) trouble(steps int) {
 	for range steps {
-		switch n := w.rng.IntN(100); {
+		switch n := w.rng.IntN(112); {
 		case n < 55:
 			w.reconcileOne()
 		case n < 75:
@@ -84,18 +113,39 @@ func (w *world) trouble(steps int) {
 			w.clk.Step(time.Duration(1+w.rng.IntN(15)) * time.Second)
 		case n < 92:
 			w.boot()
-		case n < 95:
-			w.fault()
-		case n < 97:
-			w.apiFault()
-		case n < 99:
-			w.scale()
+		case n < 98:
+			w.operate()
 		default:
-			w.deleteOne()
+			w.interfere(n - 98)
 		}
 	}
 	w.chaos = false
 	w.print("the trouble stops; %d replicas are wanted", w.want)
+	w.freezeBudget(1)
+}
+
+// interfere is one thing that clouds, servers or people do.
+func (w *world) interfere(n int) {
+	switch {
+	case n < 3:
+		w.fault()
+	case n < 5:
+		w.apiFault()
+	case n < 7:
+		w.scale()
+	case n < 8:
+		w.deleteOne()
+	case n < 9:
+		w.hookSome()
+	case n < 11:
+		w.unhook()
+	case n < 12:
+		w.sicken()
+	case n < 13:
+		w.recover()
+	default:
+		w.freezeBudget(int32(w.rng.IntN(2)))
+	}
 }
 
 // rest runs the world, without trouble, until nothing is due for an hour.
@@ -103,6 +153,8 @@ func (w *world) rest() {
 	idle := time.Duration(0)
 	for range restRounds {
 		busy := w.boot()
+		busy = w.operate() || busy
+		busy = w.unhook() || busy
 		for _, p := range w.procs {
 			for _, gvk := range p.cache.Behind() {
 				p.show(gvk, w.api.Length(gvk))
@@ -120,7 +172,10 @@ func (w *world) rest() {
 		}
 		w.clk.Step(5 * time.Second)
 		if idle += 5 * time.Second; idle > 15*time.Minute {
-			return
+			if !w.relieve() {
+				return
+			}
+			idle = 0
 		}
 	}
 	w.fail("no rest after %d rounds", restRounds)
@@ -195,7 +250,7 @@ func (w *world) boot() bool {
 		_ = w.api.Status().Update(ctx, n) // the same
 	}
 	for i := range nodes {
-		if !running[nodes[i].Spec.ProviderID] {
+		if nodes[i].Name != haven && !running[nodes[i].Spec.ProviderID] {
 			_ = w.api.Delete(ctx, &nodes[i]) // the same
 			acted = true
 		}
@@ -214,7 +269,7 @@ func (w *world) fault() {
 
 func (w *world) apiFault() {
 	verbs := []string{"create", "patch", "delete", "get"}
-	kinds := []string{"Machine", "Machine/status", "MachineSet/status", "Node"}
+	kinds := []string{"Machine", "Machine/status", "MachineSet/status", "Node", "Pod/eviction", "MachineHealthCheck/status"}
 	verb, kind := verbs[w.rng.IntN(len(verbs))], kinds[w.rng.IntN(len(kinds))]
 	w.print("the API server will fail: %s %s", verb, kind)
 	w.api.FailNext(verb, kind, errors.New("connection reset by peer"))
@@ -243,4 +298,5 @@ func (w *world) deleteOne() {
 	w.begin(actorUser)
 	_ = w.api.Delete(context.Background(), &all[w.rng.IntN(len(all))]) // a failing API: they will not insist
 	w.end()
+	w.check()
 }

@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"millwright.io/millwright/internal/cloud"
+	"millwright.io/millwright/internal/dialect/machineapi/healthcheck"
 	"millwright.io/millwright/internal/dialect/machineapi/machine"
 	"millwright.io/millwright/internal/dialect/machineapi/machineset"
 	"millwright.io/millwright/internal/dialect/machineapi/nodelink"
@@ -53,6 +54,9 @@ const (
 	actorCloud = "cloud"
 )
 
+// actorHealth is the process that repairs.
+const actorHealth = "machine-healthcheck"
+
 const setName = "demo-worker-nowhere1"
 
 // world is one simulated cluster.
@@ -70,11 +74,18 @@ type world struct {
 	chaos  bool
 	out    bytes.Buffer
 
+	seen      [3]int          // lengths when operate had nothing to do
+	podNumber int             // of the last pod made
+	silent    map[string]bool // provider IDs whose kubelets do not answer
+	sick      map[string]bool // Machines that ever had a reason to be repaired
+	early     map[string]bool // Machines that were deleted before they had a Node
+
 	mu     sync.Mutex // guards the rest: effects of one step may run side by side
 	actor  string
 	lines  []string
 	dead   string // the effect the present process died in
 	counts map[string]int
+	broken []string // what must not have happened
 }
 
 // process is one controller with a cache and a queue of its own.
@@ -91,7 +102,8 @@ type process struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), clk: clocktesting.NewFakeClock(start),
-		scheme: runtime.NewScheme(), chaos: true, counts: map[string]int{}}
+		scheme: runtime.NewScheme(), chaos: true,
+		counts: map[string]int{}, silent: map[string]bool{}, sick: map[string]bool{}, early: map[string]bool{}}
 	for _, add := range []func(*runtime.Scheme) error{machinev1.Install, configv1.Install, corev1.AddToScheme, policyv1.AddToScheme} {
 		if err := add(w.scheme); err != nil {
 			t.Fatal(err)
@@ -99,9 +111,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	w.cloud = fake.New(w.clk, fake.WithBootDelay(20*time.Second), fake.WithDeleteDelay(10*time.Second), fake.WithCreateCalls(1+int(seed%3)))
 	w.want, w.most = 3, 3
-	w.api = memapi.New(w.scheme, w.clk,
+	w.api = memapi.New(w.scheme, w.clk, append(cluster(),
 		&configv1.Infrastructure{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}, Status: configv1.InfrastructureStatus{InfrastructureName: "demo"}},
-		secret("fake-cloud-credentials", "token"), secret("worker-user-data", wire.UserDataKey), workers(int32(w.want)))
+		secret("fake-cloud-credentials", "token"), secret("worker-user-data", wire.UserDataKey), workers(int32(w.want)))...)
 	opener := opener{w}
 	rec := func() events.EventRecorder { return &events.FakeRecorder{} } // drops them
 	w.procs = []*process{
@@ -115,8 +127,11 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.process("nodelink", func(c client.Client) kube.Controller {
 			return nodelink.New(nodelink.Deps{Client: c, Clock: w.clk, Log: logr.Discard()})
 		}),
+		w.process(actorHealth, func(c client.Client) kube.Controller {
+			return healthcheck.New(healthcheck.Deps{Client: c, Live: w.api, Clock: w.clk, Recorder: rec(), Log: logr.Discard()})
+		}),
 	}
-	w.api.Hook(func(o memapi.Op) error { return w.maybeDie("before", o.String()) },
+	w.api.Hook(func(o memapi.Op) error { w.judge(o); return w.maybeDie("before", o.String()) },
 		func(o memapi.Op) error { w.line(o.String()); return w.maybeDie("after", o.String()) })
 	return w
 }
@@ -354,6 +369,7 @@ func (m mortal) Delete(ctx context.Context, key cloud.Key) error {
 	if err := m.w.maybeDie("before", what); err != nil {
 		return err
 	}
+	m.w.deleting(key.Name)
 	err := m.Cloud.Delete(ctx, key)
 	m.w.line(what + result(err))
 	if e := m.w.maybeDie("after", what); e != nil {
@@ -413,6 +429,7 @@ func (w *world) check() {
 			w.fail("machine %s has a %s and no finalizer", m.Name, part.Kind)
 		}
 	}
+	w.checkCluster()
 }
 
 // checkEnd fails unless the world came to rest as asked.
@@ -429,8 +446,13 @@ func (w *world) checkEnd() {
 	if n := len(w.cloud.Parts()); n != 3*w.want {
 		w.fail("%d parts at the end, want %d", n, 3*w.want)
 	}
-	if len(nodes) != w.want {
-		w.fail("%d nodes at the end, want %d", len(nodes), w.want)
+	if len(nodes) != w.want+1 {
+		w.fail("%d nodes at the end, want %d and the haven", len(nodes), w.want)
+	}
+	for _, n := range nodes {
+		if n.Spec.Unschedulable {
+			w.fail("node %s is cordoned at the end", n.Name)
+		}
 	}
 	for i := range machines {
 		m := &machines[i]
