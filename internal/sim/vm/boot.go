@@ -67,7 +67,7 @@ func (h *Hypervisor) boot(ctx context.Context, rec *Record, print func(string, .
 	if err != nil {
 		return nil, fmt.Errorf("open disk: %w", err)
 	}
-	if err := h.start(root, rec, print); err != nil {
+	if err := h.start(ctx, root, rec, print); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
 	return rootDisk{root}, h.booted(rec)
@@ -97,7 +97,7 @@ func (h *Hypervisor) booted(rec *Record) error {
 
 // start empties what is volatile and, at the first boot, writes the image and
 // applies the user data.
-func (h *Hypervisor) start(root *os.Root, rec *Record, print func(string, ...any)) error {
+func (h *Hypervisor) start(ctx context.Context, root *os.Root, rec *Record, print func(string, ...any)) error {
 	for _, v := range volatile {
 		if err := root.RemoveAll(v); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("empty /%s: %w", v, err)
@@ -113,7 +113,11 @@ func (h *Hypervisor) start(root *os.Root, rec *Record, print func(string, ...any
 			return fmt.Errorf("write image to disk: %w", err)
 		}
 		print("Ignition: first boot, %d bytes of user data", len(rec.UserData))
-		done, err := ApplyIgnition(root, rec.UserData)
+		userData, err := h.userData(ctx, rec, print)
+		if err != nil {
+			return fmt.Errorf("ignition: %w", err)
+		}
+		done, err := ApplyIgnition(root, userData)
 		if err != nil {
 			return fmt.Errorf("ignition: %w", err)
 		}
@@ -133,6 +137,14 @@ func (h *Hypervisor) start(root *os.Root, rec *Record, print func(string, ...any
 		}
 	}
 	return nil
+}
+
+// userData is what the first boot applies.
+func (h *Hypervisor) userData(ctx context.Context, rec *Record, print func(string, ...any)) ([]byte, error) {
+	if h.cfg.Fetcher == nil {
+		return rec.UserData, nil
+	}
+	return h.cfg.Fetcher.Resolve(ctx, rec.UserData, print)
 }
 
 const osRelease = `NAME="Red Hat Enterprise Linux CoreOS"

@@ -76,7 +76,11 @@ func (h *Hypervisor) bootHollow(ctx context.Context, rec *Record, print func(str
 			return nil, fmt.Errorf("read disk %s: %w", d.path, err)
 		}
 	case errors.Is(err, fs.ErrNotExist):
-		files, err := ignitionFiles(rec.UserData)
+		userData, err := h.userData(ctx, rec, print)
+		if err != nil {
+			return nil, fmt.Errorf("ignition: %w", err)
+		}
+		files, err := ignitionFiles(userData)
 		if err != nil {
 			return nil, fmt.Errorf("ignition: %w", err)
 		}

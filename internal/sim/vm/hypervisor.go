@@ -77,8 +77,10 @@ type Config struct {
 	// those.
 	Hollow       func(Hardware) bool
 	HollowJoiner Joiner
-	Clock        clock.WithTicker
-	Log          logr.Logger
+	// Fetcher follows what user data refer to; nil: they refer to nothing.
+	Fetcher *Fetcher
+	Clock   clock.WithTicker
+	Log     logr.Logger
 }
 
 // Joiner runs what a booted machine runs until ctx ends: certificates, Node,
