@@ -48,6 +48,9 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 		return r.deleteConfig(ctx, a)
 	case plan.SetDesiredConfig:
 		return ignoreNotFound(r.change(ctx, a))
+	case plan.BeginDrain, plan.AnswerDrain:
+		// The lock keeps a cordon that somebody makes at the same moment.
+		return ignoreNotFound(r.change(ctx, a, kube.OptimisticLock()))
 	case plan.RecordInstance, plan.MarkForRepair, plan.SetTarget, plan.Annotate:
 		return r.change(ctx, a)
 	default:

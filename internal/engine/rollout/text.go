@@ -31,6 +31,7 @@ const (
 	ReasonRolloutStopped    = "RolloutStopped"
 	ReasonRolloutResumed    = "RolloutResumed"
 	ReasonNextWave          = "RolloutWave"
+	ReasonCordonKept        = "CordonKept"
 )
 
 // Reasons of the condition Waiting.
