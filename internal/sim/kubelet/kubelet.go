@@ -111,6 +111,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	wg.Go(func() { k.pods.RunWithContext(ctx) })
 	wg.Go(func() { k.leaseLoop(ctx) })
 	wg.Go(func() { k.statusLoop(ctx) })
+	wg.Go(func() { k.staticAfterSync(ctx) })
 	if !cache.WaitForCacheSync(ctx.Done(), k.pods.HasSynced, k.nodes.HasSynced) {
 		return nil
 	}

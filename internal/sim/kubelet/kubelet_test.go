@@ -35,6 +35,7 @@ func TestKubelet(t *testing.T) {
 	t.Run("CountsRestarts", c.testRestarts)
 	t.Run("FinishesJobs", c.testFinished)
 	t.Run("DeletesGracefully", c.testDeletion)
+	t.Run("MirrorsStaticPods", func(t *testing.T) { testStaticPods(t, c, cfg.Root) })
 	t.Run("WritesNothingWhenIdle", c.testIdle)
 	t.Run("RefusesStrangers", func(t *testing.T) { c.testStrangers(t, cfg) })
 	t.Run("RunsHollowNodes", c.testHollow)
