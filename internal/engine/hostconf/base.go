@@ -28,6 +28,9 @@ type Facts struct {
 	HTTPProxy             string
 	HTTPSProxy            string
 	NoProxy               string
+	// MetricsProxyImage is the image of the static pod in front of the container
+	// runtime's metrics; without it there is no such pod.
+	MetricsProxyImage string
 }
 
 var (
@@ -51,7 +54,19 @@ var (
 	contentSysctl string
 	//go:embed content/networkmanager.conf
 	contentNetwork string
+	//go:embed content/criometricsproxy.yaml
+	contentMetricsProxy string
 )
+
+// contentMetricsProxyConfig lets in who may read metrics.
+const contentMetricsProxyConfig = `authorization:
+  static:
+  - resourceRequest: false
+    path: /metrics
+    verb: get
+    user:
+      name: system:serviceaccount:openshift-monitoring:prometheus-k8s
+`
 
 // Paths that more than one fragment writes.
 const (
@@ -117,6 +132,10 @@ func baseHost(b *builder, f Facts) error {
 	b.file(pathSizing, modeFile, sizing{enabled: f.Role == RoleWorker}.bytes())
 	if len(f.TrustBundle) > 0 {
 		b.file("/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt", modeFile, f.TrustBundle)
+	}
+	if f.MetricsProxyImage != "" {
+		b.file("/etc/kubernetes/manifests/criometricsproxy.yaml", modeFile, []byte(strings.ReplaceAll(contentMetricsProxy, "@IMAGE@", f.MetricsProxyImage)))
+		b.file("/etc/kubernetes/crio-metrics-proxy.cfg", modeFile, []byte(contentMetricsProxyConfig))
 	}
 	b.file("/etc/sysctl.d/inotify.conf", modeFile, []byte(contentSysctl))
 	b.file(pathLogging, modeFile, logging(defaultLogLevel))

@@ -200,21 +200,32 @@ func kubeletOnly(name string, p PoolFacts) (Fragment, error) {
 	return Fragment{Name: name, Role: p.Role, Spec: spec}, err
 }
 
-// Gates reads the gates of a version from a FeatureGate's status.
+// Gates reads the gates of a version from a FeatureGate's status. Where nobody
+// writes that status, those that people named one by one count.
 func Gates(fg *configv1.FeatureGate, version string) map[string]bool {
 	out := map[string]bool{}
 	if fg == nil {
 		return out
 	}
+	said := false
 	for _, d := range fg.Status.FeatureGates {
 		if d.Version != version {
 			continue
 		}
+		said = true
 		for _, g := range d.Enabled {
 			out[string(g.Name)] = true
 		}
 		for _, g := range d.Disabled {
 			out[string(g.Name)] = false
+		}
+	}
+	if c := fg.Spec.CustomNoUpgrade; !said && c != nil && fg.Spec.FeatureSet == configv1.CustomNoUpgrade {
+		for _, g := range c.Enabled {
+			out[string(g)] = true
+		}
+		for _, g := range c.Disabled {
+			out[string(g)] = false
 		}
 	}
 	return out

@@ -92,7 +92,7 @@ func controllerConfig(p Params, ca []byte) *machineconfigv1.ControllerConfig {
 			ClusterDNSIP: clusterDNS, CloudProviderConfig: cloudConfig(p),
 			KubeAPIServerServingCAData: ca, RootCAData: ca,
 			PullSecret:                     &corev1.ObjectReference{Namespace: namespaceConfig, Name: pullSecretName},
-			Images:                         map[string]string{},
+			Images:                         map[string]string{"kubeRbacProxy": p.image("kube-rbac-proxy")},
 			BaseOSContainerImage:           p.image("rhel-coreos"),
 			BaseOSExtensionsContainerImage: p.image("rhel-coreos-extensions"),
 			ReleaseImage:                   "registry.example.com/release:" + p.Version,

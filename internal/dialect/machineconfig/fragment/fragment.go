@@ -173,7 +173,8 @@ func with(have, want map[string]string) map[string]string {
 func Facts(cc *machineconfigv1.ControllerConfig, role string, pullSecret []byte) hostconf.Facts {
 	f := hostconf.Facts{
 		Role: role, ClusterDNSIP: cc.Spec.ClusterDNSIP, CloudConfig: cc.Spec.CloudProviderConfig,
-		PullSecret: pullSecret, RootCA: cc.Spec.RootCAData, TrustBundle: cc.Spec.AdditionalTrustBundle,
+		MetricsProxyImage: cc.Spec.Images["kubeRbacProxy"],
+		PullSecret:        pullSecret, RootCA: cc.Spec.RootCAData, TrustBundle: cc.Spec.AdditionalTrustBundle,
 	}
 	if infra := cc.Spec.Infra; infra != nil {
 		f.APIServer = infra.Status.APIServerInternalURL
