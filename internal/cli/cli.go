@@ -62,6 +62,9 @@ type Deps struct {
 	Socket func(dir string) (string, error)
 	// PlanSets previews MachineSets with the code of their controller.
 	PlanSets func(ctx context.Context, in SetsInput) ([]SetPlan, error)
+	// Generate previews what the controllers of KubeletConfigs, mirrors and
+	// other settings make of them, with those controllers' code.
+	Generate func(ctx context.Context, in GenerateInput) (Generated, error)
 }
 
 // Command returns the whole command line.
@@ -79,7 +82,7 @@ func Command(d Deps) *cobra.Command {
 		return &UsageError{fmt.Sprintf("%v; see `%s --help`", err, cmd.CommandPath())}
 	})
 	root.AddCommand(upCommand(d), downCommand(d), statusCommand(d), simCommand(d),
-		renderCommand(), hashCommand(), lintCommand(), diffCommand(), planCommand(d))
+		renderCommand(d), hashCommand(), lintCommand(), diffCommand(), planCommand(d))
 	wrapArgs(root)
 	return root
 }

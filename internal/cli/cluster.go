@@ -13,6 +13,7 @@ import (
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
+	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +33,8 @@ type cluster struct {
 	configs    map[string]*mcfgv1.MachineConfig
 	controller *mcfgv1.ControllerConfig
 	policy     *operatorv1.MachineConfiguration
+	streams    *mcfgv1.OSImageStream
+	settings   map[string]client.Object // by kind/name
 	nodes      map[string]*corev1.Node
 	pods       []corev1.Pod
 	budgets    []policyv1.PodDisruptionBudget
@@ -47,7 +50,7 @@ func newCluster() *cluster {
 	return &cluster{
 		pools: map[string]*mcfgv1.MachineConfigPool{}, configs: map[string]*mcfgv1.MachineConfig{},
 		nodes: map[string]*corev1.Node{}, sets: map[string]*machinev1beta1.MachineSet{},
-		machines: map[string]*machinev1beta1.Machine{}, touched: map[string]bool{},
+		machines: map[string]*machinev1beta1.Machine{}, settings: map[string]client.Object{}, touched: map[string]bool{},
 	}
 }
 
@@ -55,7 +58,7 @@ func newCluster() *cluster {
 func readScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, mcfgv1.Install, operatorv1.Install, machinev1beta1.Install, configv1.Install,
+		clientgoscheme.AddToScheme, mcfgv1.Install, operatorv1.Install, operatorv1alpha1.Install, machinev1beta1.Install, configv1.Install,
 	} {
 		if err := add(s); err != nil {
 			return nil, fmt.Errorf("register kinds: %w", err)
@@ -116,7 +119,10 @@ func (c *cluster) load(ctx context.Context, r client.Reader, p *progress) error 
 	lists := []client.ObjectList{
 		&mcfgv1.MachineConfigPoolList{}, &mcfgv1.MachineConfigList{}, &mcfgv1.ControllerConfigList{}, &operatorv1.MachineConfigurationList{},
 		&corev1.NodeList{}, &machinev1beta1.MachineSetList{}, &machinev1beta1.MachineList{}, &configv1.InfrastructureList{},
-		&policyv1.PodDisruptionBudgetList{}, &corev1.PodList{},
+		&policyv1.PodDisruptionBudgetList{}, &corev1.PodList{}, &mcfgv1.OSImageStreamList{},
+	}
+	for _, s := range settings {
+		lists = append(lists, s.list())
 	}
 	p.start("reading", "kinds", len(lists))
 	defer p.stop()
@@ -160,6 +166,12 @@ func (c *cluster) loadKind(ctx context.Context, r client.Reader, list client.Obj
 }
 
 func (c *cluster) put(o runtime.Object) {
+	if obj, ok := o.(client.Object); ok {
+		if kind, ok := settingKind(obj); ok {
+			c.settings[kind+"/"+obj.GetName()] = obj.DeepCopyObject().(client.Object)
+			return
+		}
+	}
 	switch o := o.(type) {
 	case *mcfgv1.MachineConfigPool:
 		c.pools[o.Name] = o.DeepCopy()
@@ -186,6 +198,10 @@ func (c *cluster) put(o runtime.Object) {
 	case *configv1.Infrastructure:
 		if o.Name == "cluster" {
 			c.infra = o.DeepCopy()
+		}
+	case *mcfgv1.OSImageStream:
+		if o.Name == "cluster" {
+			c.streams = o.DeepCopy()
 		}
 	}
 }
@@ -221,6 +237,14 @@ func (c *cluster) apply(ms []manifest) error {
 		if pool, ok := obj.(*mcfgv1.MachineConfigPool); ok {
 			keepTarget(pool, c.pools[pool.Name])
 		}
+		if s, ok := settingOf(m.Kind.GroupKind()); ok {
+			current := c.settings[s.kind.Kind+"/"+m.Name]
+			keepMeta(obj, current)
+			if gates, ok := obj.(*configv1.FeatureGate); ok {
+				was, _ := current.(*configv1.FeatureGate)
+				c.expectGates(gates, was)
+			}
+		}
 		if set, ok := obj.(*machinev1beta1.MachineSet); ok {
 			keepIdentity(set, c.sets[set.Namespace+"/"+set.Name])
 		}
@@ -238,6 +262,9 @@ func (c *cluster) apply(ms []manifest) error {
 
 // blank returns an empty object of a kind that matters, nil for others.
 func (c *cluster) blank(m manifest) client.Object {
+	if s, ok := settingOf(m.Kind.GroupKind()); ok {
+		return s.make()
+	}
 	switch m.Kind.Group + "/" + m.Kind.Kind {
 	case groupMachineConfig + "/MachineConfigPool":
 		return &mcfgv1.MachineConfigPool{}
@@ -245,6 +272,8 @@ func (c *cluster) blank(m manifest) client.Object {
 		return &mcfgv1.MachineConfig{}
 	case groupMachineConfig + "/ControllerConfig":
 		return &mcfgv1.ControllerConfig{}
+	case groupMachineConfig + "/OSImageStream":
+		return &mcfgv1.OSImageStream{}
 	case groupOperator + "/MachineConfiguration":
 		return &operatorv1.MachineConfiguration{}
 	case groupMachine + "/MachineSet":
@@ -291,6 +320,7 @@ func keepIdentity(set, current *machinev1beta1.MachineSet) {
 func (c *cluster) copy() *cluster {
 	out := *c
 	out.pools, out.configs, out.nodes = cloneMap(c.pools), cloneMap(c.configs), cloneMap(c.nodes)
+	out.settings = cloneMap(c.settings)
 	out.sets, out.machines, out.touched = cloneMap(c.sets), cloneMap(c.machines), cloneMap(c.touched)
 	out.pods, out.budgets, out.notes = slices.Clone(c.pods), slices.Clone(c.budgets), slices.Clone(c.notes)
 	return &out

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/spf13/cobra"
 
 	"millwright.io/millwright/internal/engine/lint"
@@ -120,7 +121,10 @@ func lintFiles(ms []manifest, modes map[string]lint.Mode) (LintReport, []string,
 	for _, name := range sortedKeys(c.nodes) {
 		in.Nodes = append(in.Nodes, lint.Node{Name: name, Labels: c.nodes[name].Labels})
 	}
-	r := LintReport{Checked: len(in.Fragments) + len(in.Pools), Findings: lint.Lint(in)}
+	if err := lintedSettings(ms, &in); err != nil {
+		return LintReport{}, nil, err
+	}
+	r := LintReport{Checked: len(in.Fragments) + len(in.Pools) + len(in.Kubelets) + len(in.Runtimes), Findings: lint.Lint(in)}
 	if r.Findings == nil {
 		r.Findings = []lint.Finding{} // an empty list for programs, not null
 	}
@@ -149,6 +153,28 @@ func fragments(ms []manifest) ([]lint.Fragment, error) {
 	return out, nil
 }
 
+// lintedSettings adds what MachineConfigs are made of.
+func lintedSettings(ms []manifest, in *lint.Input) error {
+	for _, m := range ms {
+		at := lint.Source{File: m.Source.String()}
+		switch {
+		case m.is(groupMachineConfig, "KubeletConfig"):
+			k := &mcfgv1.KubeletConfig{}
+			if err := m.decode(k); err != nil {
+				return err
+			}
+			in.Kubelets = append(in.Kubelets, lint.Kubelet{KubeletConfig: k, Source: at})
+		case m.is(groupMachineConfig, "ContainerRuntimeConfig"):
+			k := &mcfgv1.ContainerRuntimeConfig{}
+			if err := m.decode(k); err != nil {
+				return err
+			}
+			in.Runtimes = append(in.Runtimes, lint.Runtime{ContainerRuntimeConfig: k, Source: at})
+		}
+	}
+	return nil
+}
+
 // lintManifests checks the MachineConfigs that a plan would bring.
 func lintManifests(ms []manifest, c *cluster) ([]lint.Finding, error) {
 	fs, err := fragments(ms)
@@ -156,7 +182,11 @@ func lintManifests(ms []manifest, c *cluster) ([]lint.Finding, error) {
 		return nil, err
 	}
 	policy, _ := c.disruptionPolicy()
-	return lint.Lint(lint.Input{Fragments: fs, Policy: &policy}), nil
+	in := lint.Input{Fragments: fs, Policy: &policy}
+	if err := lintedSettings(ms, &in); err != nil {
+		return nil, err
+	}
+	return lint.Lint(in), nil
 }
 
 func (r LintReport) text(w io.Writer, p paint) error {
@@ -165,7 +195,7 @@ func (r LintReport) text(w io.Writer, p paint) error {
 		_, _ = fmt.Fprintln(w)
 	}
 	if r.Checked == 0 {
-		_, err := fmt.Fprintln(w, "There is no MachineConfig or MachineConfigPool in the files.")
+		_, err := fmt.Fprintln(w, "There is no MachineConfig, MachineConfigPool, KubeletConfig or ContainerRuntimeConfig in the files.")
 		return err
 	}
 	_, err := fmt.Fprintf(w, "%s checked: %s, %s\n", plural(r.Checked, "object"), plural(r.Errors, "error"), plural(r.Warnings, "warning"))

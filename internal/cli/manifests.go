@@ -298,6 +298,7 @@ const (
 	groupMachineConfig = "machineconfiguration.openshift.io"
 	groupOperator      = "operator.openshift.io"
 	groupMachine       = "machine.openshift.io"
+	groupConfig        = "config.openshift.io"
 )
 
 func (m manifest) is(group, kind string) bool { return m.Kind.Group == group && m.Kind.Kind == kind }

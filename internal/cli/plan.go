@@ -49,7 +49,7 @@ plan only gets and lists.`,
 	f.addCluster(cmd)
 	addOutput(cmd, &f.out)
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.without, "without", nil, "plan as if this MachineConfig were deleted; may be repeated")
+	fl.StringArrayVar(&f.without, "without", nil, "plan as if this MachineConfig, or KIND/NAME such as KubeletConfig/x, were deleted; may be repeated")
 	fl.BoolVar(&f.exitCode, "exit-code", false, "exit with 3 if something would change")
 	fl.DurationVar(&f.times.Reboot, "reboot-time", f.times.Reboot, "what a reboot takes, for the estimate")
 	fl.DurationVar(&f.times.Drain, "drain-time", f.times.Drain, "what a drain takes where the pods are not known, for the estimate")
@@ -76,16 +76,21 @@ func runPlan(cmd *cobra.Command, d Deps, f planFlags) error {
 		return err
 	}
 	for _, name := range f.without {
-		if after.configs[name] == nil {
-			return &UsageError{fmt.Sprintf("plan: --without %s: there is no such MachineConfig", name)}
+		if !after.drop(name) {
+			return &UsageError{fmt.Sprintf("plan: --without %s: there is no such object; name a MachineConfig, or KIND/NAME of what MachineConfigs are made of", name)}
 		}
-		delete(after.configs, name)
+	}
+	generated, refused, err := after.generate(cmd.Context(), d, before)
+	if err != nil {
+		return err
 	}
 	pl := planner{before: before, after: after, times: f.times, base: f.base, drains: newDrains(after, time.Now())}
 	r := pl.plan(where)
+	r.Generated = generated
 	if r.Findings, err = lintManifests(ms, after); err != nil {
 		return err
 	}
+	r.Findings = merged(r.Findings, refused)
 	if r.MachineSets, err = planSets(cmd.Context(), d, before, after); err != nil {
 		return err
 	}

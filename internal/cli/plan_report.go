@@ -10,12 +10,15 @@ import (
 
 // Plan is what plan answers.
 type Plan struct {
-	Source      string         `json:"source"` // what the files were compared with
-	Changes     bool           `json:"changes"`
-	Pools       []PoolPlan     `json:"pools"`
-	MachineSets []SetPlan      `json:"machineSets,omitempty"`
-	Findings    []lint.Finding `json:"findings,omitempty"`
-	Notes       []string       `json:"notes,omitempty"`
+	Source  string     `json:"source"` // what the files were compared with
+	Changes bool       `json:"changes"`
+	Pools   []PoolPlan `json:"pools"`
+	// Generated are the MachineConfigs that controllers make, change or remove
+	// because of the files.
+	Generated   []GeneratedChange `json:"generated,omitempty"`
+	MachineSets []SetPlan         `json:"machineSets,omitempty"`
+	Findings    []lint.Finding    `json:"findings,omitempty"`
+	Notes       []string          `json:"notes,omitempty"`
 }
 
 // PoolPlan is what happens to one pool.

@@ -156,8 +156,8 @@ func TestPlanNamesWhatItCannotKnow(t *testing.T) {
 			t.Errorf("the output lacks %q:\n%s", want, got.stdout)
 		}
 	}
-	kubelet := "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nmetadata: {name: k}\n"
-	if got := call(t, kubelet, "plan", "-f", "-", "--from", "testdata/plan/configs.yaml"); !strings.Contains(got.stdout, "1 KubeletConfig objects of the files are not considered") {
+	other := "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: k}\n"
+	if got := call(t, other, "plan", "-f", "-", "--from", "testdata/plan/configs.yaml"); !strings.Contains(got.stdout, "1 Widget objects of the files are not considered") {
 		t.Errorf("a kind it does not plan: %+v", got)
 	}
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "absent"))

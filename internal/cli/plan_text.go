@@ -24,6 +24,13 @@ func (r Plan) text(w io.Writer, p paint) error {
 	} else {
 		line("Compared with %s.\n", r.Source)
 	}
+	if len(r.Generated) > 0 {
+		line("configs that the cluster makes of the settings")
+		for _, g := range r.Generated {
+			line("  %s %s", g.Change, g.Config)
+		}
+		line("")
+	}
 	for _, pool := range r.Pools {
 		pool.text(w, p)
 	}

@@ -15,7 +15,7 @@ import (
 	"millwright.io/millwright/internal/engine/render"
 )
 
-func renderCommand() *cobra.Command {
+func renderCommand(d Deps) *cobra.Command {
 	var in inputs
 	var pool string
 	var explain bool
@@ -26,8 +26,9 @@ func renderCommand() *cobra.Command {
 		Short: "Renders the MachineConfig of a pool",
 		Long: `Merges the MachineConfigs that the pool selects into the rendered one, with the
 name and the content that a cluster would give it. Everything that enters must be
-in the files or, with --from or --context, in the cluster they show: the configs a
-cluster generates itself (00-…, 01-…) and its ControllerConfig too. Without a
+in the files or, with --from or --context, in the cluster they show: the base
+configs a cluster makes itself (00-…, 01-…) and its ControllerConfig too. What it
+makes of KubeletConfigs, mirrors and other settings in the files is made here. Without a
 MachineConfigPool in the files the pool selects by role as usual.`,
 		Example: "  millwright render -f configs/ --pool worker -o name\n  millwright render -f 99-mine.yaml --from must-gather/ --pool worker --explain",
 		Args:    cobra.NoArgs,
@@ -43,8 +44,16 @@ MachineConfigPool in the files the pool selects by role as usual.`,
 			if err != nil {
 				return err
 			}
+			before := c.copy()
 			if err := c.apply(ms); err != nil {
 				return err
+			}
+			_, refused, err := c.generate(cmd.Context(), d, before)
+			if err != nil {
+				return err
+			}
+			for _, f := range refused {
+				c.notes = append(c.notes, f.Object+": "+f.Why)
 			}
 			r, err := c.render(pool, base)
 			if err != nil {

@@ -90,6 +90,8 @@ type UnitFacts struct {
 type Input struct {
 	Fragments []Fragment
 	Pools     []Pool
+	Kubelets  []Kubelet
+	Runtimes  []Runtime
 	Nodes     []Node
 	Policy    *disruption.Policy   // nil: the defaults
 	Units     map[string]UnitFacts // by pool
@@ -142,6 +144,7 @@ func Lint(in Input) []Finding {
 	for i := range l.in.Fragments {
 		l.fragment(&l.in.Fragments[i])
 	}
+	l.settings()
 	l.pools()
 	l.nodes()
 	slices.SortStableFunc(l.out, func(a, b Finding) int {

@@ -46,6 +46,9 @@ const (
 	RulePoolOrder    = "pool-order"
 	RuleNodeTwoPools = "node-in-two-pools"
 	RuleRender       = "render"
+
+	RuleKubeletConfig = "kubelet-config"
+	RuleRuntimeConfig = "container-runtime-config"
 )
 
 var rules = []Rule{
@@ -80,6 +83,8 @@ var rules = []Rule{
 	{RulePoolOrder, "a winner that names alone would not tell", "a custom pool's own configs win over those it inherits from worker, whatever the names", "rename it if you meant the other one to win, or move that one to the pool's role", Warning, Enforce},
 	{RuleNodeTwoPools, "a node of two custom pools", "no pool acts on a node that belongs to two custom pools", "take one of the roles off the node", Error, Enforce},
 	{RuleRender, "a pool that does not render", "the pool's configs do not merge", "", Error, Enforce},
+	{RuleKubeletConfig, "a KubeletConfig that cannot be used", "no MachineConfig is made of it: its last good version, if any, stays in force", "", Error, Enforce},
+	{RuleRuntimeConfig, "a ContainerRuntimeConfig that cannot be used", "no MachineConfig is made of it: its last good version, if any, stays in force", "", Error, Enforce},
 }
 
 var rulesByID = func() map[string]Rule {

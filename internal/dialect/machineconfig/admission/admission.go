@@ -32,16 +32,16 @@ import (
 // PathValidate is where the API server calls, for all kinds.
 const PathValidate = "/validate-machineconfiguration-openshift-io-v1"
 
-// Rules beside those of lint: an object that no pool could use.
+// Rules about objects that no pool could use.
 const (
-	RuleKubeletConfig = "kubelet-config"
-	RuleRuntimeConfig = "container-runtime-config"
+	RuleKubeletConfig = lint.RuleKubeletConfig
+	RuleRuntimeConfig = lint.RuleRuntimeConfig
 )
 
 // Rules lists the rules, sorted by ID. The original makes none of these checks
 // at the door.
 func Rules() []cloud.Rule {
-	out := []cloud.Rule{{ID: RuleKubeletConfig, Ours: true}, {ID: RuleRuntimeConfig, Ours: true}}
+	var out []cloud.Rule
 	for _, r := range lint.Rules() {
 		out = append(out, cloud.Rule{ID: r.ID, Ours: true})
 	}
