@@ -104,6 +104,7 @@ func (s *supervisor) startHypervisor(life context.Context) error {
 	}
 	cfg := vm.Config{
 		Dir: s.dir.path, World: s.dir.state.World, BootDelay: s.bootDelay, Busybox: findBusybox(), Clock: s.clk, Log: s.opts.Log, Joiner: &node,
+		Fetcher: s.fetcher(),
 	}
 	if s.opts.Machines == MachinesHollow {
 		pool, err := kubelet.NewHollow(kubelet.PoolConfig{Rest: s.admin, Impersonate: true, LeaseInterval: hollowLeases, Log: s.opts.Log, Clock: s.clk})

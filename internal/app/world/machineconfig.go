@@ -17,7 +17,7 @@ func (s *supervisor) seedMachineConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	workloads, err := operator.MachineConfigObjects(operator.Params{Version: version.Version, InfraID: s.params.InfraID})
+	workloads, err := operator.MachineConfigObjects(operator.Params{Version: version.Version, InfraID: s.params.InfraID, APIServer: s.params.APIServer})
 	if err != nil {
 		return err
 	}

@@ -32,11 +32,21 @@ func (s *supervisor) seedMachines(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ignition, err := simworld.Ignition(simworld.File{Path: "/etc/kubernetes/kubeconfig", Mode: 0o600, Contents: kubeconfig})
+	configs, cc, err := s.rendered(ctx)
 	if err != nil {
+		return fmt.Errorf("render the installer's configs: %w", err)
+	}
+	if err := s.infrastructureReady(ctx); err != nil {
 		return err
 	}
-	objects := []client.Object{simworld.UserDataSecret("worker", ignition), simworld.UserDataSecret("master", ignition)}
+	if err := s.seedFirstBoot(ctx); err != nil {
+		return err
+	}
+	var stub corev1.Secret
+	if err := s.kube.Get(ctx, client.ObjectKey{Namespace: simworld.NamespaceMachineAPI, Name: "worker-user-data"}, &stub); err != nil {
+		return fmt.Errorf("read user data of workers: %w", err)
+	}
+	var objects []client.Object
 	sets, err := simworld.WorkerSets(s.params)
 	if err != nil {
 		return err
@@ -57,9 +67,11 @@ func (s *supervisor) seedMachines(ctx context.Context) error {
 	}
 	return parallel(seedWorkers, numbers, func(i int) error {
 		if i < simworld.ControlPlaneNodes {
-			return s.seedMaster(ctx, i, kubeconfig)
+			return s.seedMaster(ctx, i, func(certs []simworld.File) ([]byte, error) {
+				return masterIgnition(configs["master"], cc, kubeconfig, certs)
+			})
 		}
-		return s.seedMachine(ctx, workers[i-simworld.ControlPlaneNodes], ignition)
+		return s.seedMachine(ctx, workers[i-simworld.ControlPlaneNodes], stub.Data["userData"])
 	})
 }
 
@@ -101,7 +113,7 @@ func (s *supervisor) seedMachine(ctx context.Context, m *machinev1beta1.Machine,
 }
 
 // seedMaster makes one control plane Machine, its VM and its Node's roles.
-func (s *supervisor) seedMaster(ctx context.Context, i int, kubeconfig []byte) error {
+func (s *supervisor) seedMaster(ctx context.Context, i int, config func(certs []simworld.File) ([]byte, error)) error {
 	m, err := simworld.Master(s.params, i)
 	if err != nil {
 		return err
@@ -111,7 +123,7 @@ func (s *supervisor) seedMaster(ctx context.Context, i int, kubeconfig []byte) e
 	if err != nil {
 		return err
 	}
-	ignition, err := simworld.Ignition(append(certs, simworld.File{Path: "/etc/kubernetes/kubeconfig", Mode: 0o600, Contents: kubeconfig})...)
+	ignition, err := config(certs)
 	if err != nil {
 		return err
 	}

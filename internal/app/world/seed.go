@@ -11,6 +11,7 @@ import (
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
+	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,7 +42,7 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme,
-		configv1.Install, machinev1beta1.Install, machineconfigv1.Install, operatorv1.Install,
+		configv1.Install, machinev1beta1.Install, machineconfigv1.Install, operatorv1.Install, operatorv1alpha1.Install,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -64,24 +65,25 @@ func (s *supervisor) seed(ctx context.Context) error {
 		return err
 	}
 	seeded := s.dir.state.Seeded
-	others := make(chan error, 2)
+	configs, others := make(chan error, 1), make(chan error, 1)
 	go func() {
 		err := s.installDefinitions(ctx, "machineconfig")
 		if err == nil && !seeded {
 			err = s.seedMachineConfig(ctx)
 		}
-		others <- err
+		configs <- err
 		others <- s.installDefinitions(ctx, "clusterapi")
 	}()
-	if err := errors.Join(s.seedObjects(ctx), <-others, <-others); err != nil {
+	if err := errors.Join(s.seedObjects(ctx, configs), <-others); err != nil {
 		return err
 	}
 	s.dir.state.Seeded = true
 	return s.dir.save()
 }
 
-// seedObjects makes everything but definitions.
-func (s *supervisor) seedObjects(ctx context.Context) error {
+// seedObjects makes everything but definitions. Machines wait for Machine Config's
+// objects, which configs tells of: their user data come from them.
+func (s *supervisor) seedObjects(ctx context.Context, configs <-chan error) error {
 	if err := s.publishCloud(ctx); err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func (s *supervisor) seedObjects(ctx context.Context) error {
 		return err
 	}
 	if s.dir.state.Seeded {
-		return nil
+		return <-configs
 	}
 	s.opts.Say("Making what an installer leaves: cluster %s", s.params.InfraID)
 	objects := append(simworld.Cluster(s.params, metav1.NewTime(s.clk.Now().UTC())), simworld.Identity()...)
@@ -101,6 +103,9 @@ func (s *supervisor) seedObjects(ctx context.Context) error {
 		return err
 	}
 	if err := s.createAll(ctx, append(objects, components...)); err != nil {
+		return err
+	}
+	if err := <-configs; err != nil {
 		return err
 	}
 	if err := s.seedMachines(ctx); err != nil {

@@ -18,12 +18,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Limits of a first boot's requests, of the size and with the pauses of Ignition.
+// Limits of a first boot's requests. Pauses are shorter than the 5 s of Ignition, since a
+// world's servers start together with its machines.
 const (
 	fetchTimeout = 30 * time.Second
 	fetchLimit   = 64 << 20
 	firstPause   = 200 * time.Millisecond
-	longestPause = 5 * time.Second
+	longestPause = time.Second
 	maxDepth     = 5 // of stubs that lead to stubs
 )
 

@@ -38,7 +38,7 @@ func Cluster(p Params, now metav1.Time) []client.Object {
 				PlatformStatus: &configv1.PlatformStatus{Type: configv1.AzurePlatformType, Azure: &configv1.AzurePlatformStatus{
 					ResourceGroupName: p.ResourceGroup(), NetworkResourceGroupName: p.ResourceGroup(), CloudName: configv1.AzurePublicCloud,
 				}},
-				APIServerURL: p.APIServer, APIServerInternalURL: p.APIServer,
+				APIServerURL: p.APIServer, APIServerInternalURL: "https://" + p.InternalHost() + ":6443",
 				ControlPlaneTopology: configv1.HighlyAvailableTopologyMode, InfrastructureTopology: configv1.HighlyAvailableTopologyMode,
 				CPUPartitioning: configv1.CPUPartitioningNone,
 			},
@@ -57,7 +57,7 @@ func Cluster(p Params, now metav1.Time) []client.Object {
 			},
 		},
 		&configv1.DNS{ObjectMeta: named("cluster"), Spec: configv1.DNSSpec{
-			BaseDomain: p.InfraID + ".example.com", PublicZone: &configv1.DNSZone{ID: p.ResourceGroup() + "/example.com"}}},
+			BaseDomain: p.Domain(), PublicZone: &configv1.DNSZone{ID: p.ResourceGroup() + "/example.com"}}},
 		&configv1.Network{ObjectMeta: named("cluster"), Spec: configv1.NetworkSpec{
 			ClusterNetwork: []configv1.ClusterNetworkEntry{{CIDR: "10.128.0.0/9", HostPrefix: 24}}, ServiceNetwork: []string{ServiceCIDR}, NetworkType: "OVNKubernetes"}},
 	}

@@ -40,6 +40,12 @@ type Params struct {
 // ResourceGroup is the cluster's own.
 func (p Params) ResourceGroup() string { return p.InfraID + "-rg" }
 
+// Domain is the cluster's.
+func (p Params) Domain() string { return p.InfraID + ".example.com" }
+
+// InternalHost is the name that machines reach the control plane at.
+func (p Params) InternalHost() string { return "api-int." + p.Domain() }
+
 // VNet is the cluster's network.
 func (p Params) VNet() string { return p.InfraID + "-vnet" }
 
