@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"millwright.io/millwright/internal/engine/budget"
+	"millwright.io/millwright/internal/engine/diff"
 	"millwright.io/millwright/internal/engine/disruption"
 	"millwright.io/millwright/internal/engine/lint"
 	"millwright.io/millwright/internal/engine/render"
@@ -163,7 +164,7 @@ func (pl *planner) pool(name string, nodes []*corev1.Node) PoolPlan {
 	if !known {
 		nodes = nil
 	}
-	cmp := newComparer(next, origins, pl.policy)
+	cmp := newComparer(next, origins, pl.policy, pl.after.overrides())
 	if p.Changed && old != nil {
 		c := cmp.from(p.Old, old)
 		p.Items, p.Refused = c.items, c.refused
@@ -174,6 +175,14 @@ func (pl *planner) pool(name string, nodes []*corev1.Node) PoolPlan {
 		p.Notes = append(p.Notes, "the pool is paused: it gets the new target, and its nodes wait until spec.paused is false")
 	}
 	return p
+}
+
+// overrides is which changes that running nodes refuse the cluster allows.
+func (c *cluster) overrides() diff.Overrides {
+	if c.policy == nil {
+		return diff.Overrides{}
+	}
+	return diff.OverridesOf(c.policy.Spec.IrreconcilableValidationOverrides)
 }
 
 // old finds the config that the pool has now: its target, else what the

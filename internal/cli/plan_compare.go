@@ -29,6 +29,7 @@ type comparison struct {
 type comparer struct {
 	next   rendered
 	policy disruption.Policy
+	allows diff.Overrides
 	known  map[string]*comparison
 	setBy  map[itemID]string // in the new config
 	wasBy  map[itemID]string // in the old one
@@ -36,8 +37,8 @@ type comparer struct {
 
 type itemID struct{ kind, key string }
 
-func newComparer(next rendered, was []render.Origin, policy disruption.Policy) *comparer {
-	return &comparer{next: next, policy: policy, known: map[string]*comparison{}, setBy: authors(next.Origins), wasBy: authors(was)}
+func newComparer(next rendered, was []render.Origin, policy disruption.Policy, allows diff.Overrides) *comparer {
+	return &comparer{next: next, policy: policy, allows: allows, known: map[string]*comparison{}, setBy: authors(next.Origins), wasBy: authors(was)}
 }
 
 // disruptionPolicy is what the agents of the cluster obey: what
@@ -105,7 +106,7 @@ func (c *comparer) from(name string, mc *mcfgv1.MachineConfig) *comparison {
 		out.action, out.refused = actionUnknown, []string{err.Error()}
 		return out
 	}
-	for _, u := range d.Unreconcilable {
+	for _, u := range c.allows.Refused(d.Unreconcilable) {
 		out.refused = append(out.refused, diff.Label(u.Kind, u.Key)+": "+u.Reason)
 	}
 	decided := disruption.Decide(d.Changes, c.policy)

@@ -126,6 +126,9 @@ func (c *cluster) render(name string, base render.Base) (rendered, error) {
 	if note != "" {
 		r.notes = append(r.notes, note)
 	}
+	if base, err = c.followed(pool, base); err != nil {
+		return r, err
+	}
 	r.Result, err = render.Render(render.Pool{Name: name, Selector: pool.Spec.MachineConfigSelector}, fragments, base)
 	if err != nil {
 		return r, renderError(name, err)
@@ -184,6 +187,22 @@ func (c *cluster) base(pool *mcfgv1.MachineConfigPool, given render.Base) (rende
 		given.BaseOSExtensionsContainerImage = found.BaseOSExtensionsContainerImage
 	}
 	return given, note
+}
+
+// followed puts in the images of the OS image stream that a pool follows.
+func (c *cluster) followed(pool *mcfgv1.MachineConfigPool, base render.Base) (render.Base, error) {
+	name := render.StreamOf(pool, c.pools[poolWorker])
+	if name == "" {
+		return base, nil
+	}
+	if c.streams == nil {
+		return base, fmt.Errorf("render pool %s: it follows OS image stream %s, and there is no OSImageStream cluster among the objects", pool.Name, name)
+	}
+	base, err := base.WithStream(pool.Spec.OSImageStream.Name, name, c.streams.Status.AvailableStreams)
+	if err != nil {
+		return base, fmt.Errorf("render pool %s: %w", pool.Name, err)
+	}
+	return base, nil
 }
 
 // renderedObject is the object a cluster would make of it.

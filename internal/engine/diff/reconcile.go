@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 
 	"millwright.io/millwright/internal/engine/ignition"
 	"millwright.io/millwright/internal/engine/render"
@@ -21,6 +22,21 @@ type Named struct {
 // Overrides lifts refusals: MachineConfiguration/cluster may allow changes of
 // disks, filesystems and RAID.
 type Overrides struct{ Disks, Filesystems, Raid bool }
+
+// OverridesOf reads what a MachineConfiguration allows.
+func OverridesOf(v operatorv1.IrreconcilableValidationOverrides) Overrides {
+	return Overrides{
+		Disks:       slices.Contains(v.Storage, operatorv1.IrreconcilableValidationOverridesStorageDisks),
+		Filesystems: slices.Contains(v.Storage, operatorv1.IrreconcilableValidationOverridesStorageFileSystems),
+		Raid:        slices.Contains(v.Storage, operatorv1.IrreconcilableValidationOverridesStorageRaid),
+	}
+}
+
+// Refused returns those of items that are refused in spite of o. The list
+// given is not changed.
+func (o Overrides) Refused(items []Unreconcilable) []Unreconcilable {
+	return slices.DeleteFunc(slices.Clone(items), o.lifts)
+}
 
 func (o Overrides) lifts(u Unreconcilable) bool {
 	switch u.Kind {

@@ -120,14 +120,15 @@ func Render(pool Pool, sources []render.Fragment, base render.Base) Outcome {
 }
 
 // Judge returns out, or a refusal when a node that runs current, the pool's
-// present target, cannot take it. sources are those that out was made of. The
+// present target, cannot take it, unless o lifts that. sources are those that
+// out was made of. The
 // original's words come first, whoever they blame; then those who are guilty.
-func Judge(current diff.Named, out Outcome, sources []render.Fragment) Outcome {
+func Judge(current diff.Named, out Outcome, sources []render.Fragment, o diff.Overrides) Outcome {
 	if out.Err != nil || current.Name == out.Result.Name {
 		return out
 	}
-	err := diff.Reconcile(current, diff.Named{Name: out.Result.Name, Spec: out.Result.Spec}, diff.Overrides{})
-	if err == nil || diff.Reconcile(current, current, diff.Overrides{}) != nil {
+	err := diff.Reconcile(current, diff.Named{Name: out.Result.Name, Spec: out.Result.Spec}, o)
+	if err == nil || diff.Reconcile(current, current, o) != nil {
 		return out // nobody runs what cannot be read: it must not hold the pool
 	}
 	var named []diff.Named
@@ -136,7 +137,7 @@ func Judge(current diff.Named, out Outcome, sources []render.Fragment) Outcome {
 			named = append(named, diff.Named{Name: name, Spec: sources[i].Spec})
 		}
 	}
-	f := &Failure{Text: "could not generate rendered MachineConfig: " + diff.Blame(err, current, named, diff.Overrides{}).Error()}
+	f := &Failure{Text: "could not generate rendered MachineConfig: " + diff.Blame(err, current, named, o).Error()}
 	var r *diff.Refusal
 	if errors.As(err, &r) {
 		for _, name := range diff.Guilty(r, out.Result.Origins) {

@@ -36,7 +36,8 @@ import (
 //+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigpools/status,verbs=get;patch;update
 //+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigpools/finalizers,verbs=update
 //+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigs,verbs=get;list;watch;create;patch;update;delete
-//+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=controllerconfigs;kubeletconfigs;containerruntimeconfigs;machineconfignodes;pinnedimagesets,verbs=get;list;watch
+//+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=controllerconfigs;kubeletconfigs;containerruntimeconfigs;machineconfignodes;pinnedimagesets;osimagestreams,verbs=get;list;watch
+//+kubebuilder:rbac:groups=operator.openshift.io,resources=machineconfigurations,verbs=get;list;watch
 //+kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 //+kubebuilder:rbac:groups="",resources=events,verbs=create;patch;update
 //+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"millwright.io/millwright/internal/engine/diff"
 	"millwright.io/millwright/internal/engine/plan"
 	"millwright.io/millwright/internal/engine/target"
 )
@@ -17,6 +18,7 @@ type memory struct {
 	digest  string         // of the inputs that outcome is made of
 	outcome target.Outcome // kept, since merging costs time
 	against string         // the present target that judged is about
+	allowed diff.Overrides // what judged is lenient about
 	judged  target.Outcome // outcome, unless nodes of against cannot take it
 
 	seen           string // inputs at the last look

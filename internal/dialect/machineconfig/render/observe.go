@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,6 +37,8 @@ type picture struct {
 	release    string
 	osImageURL string
 	imagesOf   render.Base
+	baseErr    error // of imagesOf
+	overrides  diff.Overrides
 	machines   int32
 	pinned     []string // PinnedImageSets that select the pool
 }
@@ -88,6 +91,15 @@ func (p *picture) gates(ctx context.Context, r client.Reader) error {
 	if wait := incomplete(&cc); wait != "" {
 		p.in.Waits = append(p.in.Waits, wait)
 	}
+	if err := p.stream(ctx, r); err != nil {
+		return err
+	}
+	var allowed operatorv1.MachineConfiguration
+	err = r.Get(ctx, client.ObjectKey{Name: wire.MachineConfiguration}, &allowed)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read machine configuration: %w", err)
+	}
+	p.overrides = diff.OverridesOf(allowed.Spec.IrreconcilableValidationOverrides)
 	var kubelets machineconfigv1.KubeletConfigList
 	var runtimes machineconfigv1.ContainerRuntimeConfigList
 	for _, l := range []client.ObjectList{&kubelets, &runtimes} {
@@ -104,6 +116,30 @@ func (p *picture) gates(ctx context.Context, r client.Reader) error {
 		p.pending(k, "ContainerRuntimeConfig", k.Spec.MachineConfigPoolSelector, k.Status.ObservedGeneration)
 	}
 	slices.Sort(p.in.Waits)
+	return nil
+}
+
+// stream puts in the images of the OS image stream that the pool follows.
+func (p *picture) stream(ctx context.Context, r client.Reader) error {
+	var worker machineconfigv1.MachineConfigPool
+	if err := r.Get(ctx, client.ObjectKey{Name: hostconf.RoleWorker}, &worker); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read worker pool: %w", err)
+	}
+	name := render.StreamOf(p.pool, &worker)
+	if name == "" {
+		return nil
+	}
+	var streams machineconfigv1.OSImageStream
+	err := r.Get(ctx, client.ObjectKey{Name: wire.Cluster}, &streams)
+	if apierrors.IsNotFound(err) {
+		p.in.Waits = append(p.in.Waits, "OSImageStream "+wire.Cluster)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read OS image streams: %w", err)
+	}
+	p.imagesOf, p.baseErr = p.imagesOf.WithStream(p.pool.Spec.OSImageStream.Name, name, streams.Status.AvailableStreams)
+	p.digest += fmt.Sprintf("/%s/%s/%s/%v", p.imagesOf.Stream, p.imagesOf.OSImageURL, p.imagesOf.BaseOSExtensionsContainerImage, p.baseErr)
 	return nil
 }
 
@@ -176,6 +212,9 @@ func (p *picture) inputs(ctx context.Context, r, live client.Reader, m *memory) 
 	p.digest = hex.EncodeToString(sum.Sum(nil))
 	if m.digest != p.digest || m.digest == "" {
 		m.digest, m.outcome, m.against = p.digest, target.Render(p.in.Pool, sources, p.imagesOf), ""
+		if p.baseErr != nil {
+			m.outcome = target.Outcome{Err: &target.Failure{Text: "could not generate rendered MachineConfig: " + p.baseErr.Error()}}
+		}
 	}
 	return p.judge(ctx, live, m, sources)
 }
@@ -188,7 +227,7 @@ func (p *picture) judge(ctx context.Context, live client.Reader, m *memory, sour
 		p.in.Outcome = m.outcome
 		return nil
 	}
-	if m.against != now {
+	if m.against != now || m.allowed != p.overrides {
 		var mc machineconfigv1.MachineConfig
 		err := live.Get(ctx, client.ObjectKey{Name: now}, &mc)
 		switch {
@@ -197,9 +236,9 @@ func (p *picture) judge(ctx context.Context, live client.Reader, m *memory, sour
 		case err != nil:
 			return fmt.Errorf("read present target %s: %w", now, err)
 		default:
-			m.judged = target.Judge(diff.Named{Name: now, Spec: mc.Spec}, m.outcome, sources)
+			m.judged = target.Judge(diff.Named{Name: now, Spec: mc.Spec}, m.outcome, sources, p.overrides)
 		}
-		m.against = now
+		m.against, m.allowed = now, p.overrides
 	}
 	p.in.Outcome = m.judged
 	return nil

@@ -9,9 +9,11 @@ import (
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,8 +48,10 @@ func TestAppliedConfigBecomesItsRenderedName(t *testing.T) {
 	env := testenv.Start(t, testenv.WithFamilies("machineconfig", "openshift"))
 	ctx := t.Context()
 	scheme := env.Client.Scheme()
-	if err := operatorv1alpha1.Install(scheme); err != nil {
-		t.Fatal(err)
+	for _, add := range []func(*runtime.Scheme) error{operatorv1.Install, operatorv1alpha1.Install} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
 	}
 	log := logr.Discard()
 	mgr, err := kube.NewManager(env.Config, kube.ManagerOptions{Component: wire.Component, Scheme: scheme, Log: log,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-logr/logr"
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -28,6 +29,9 @@ func watches(log logr.Logger) []kube.Watch {
 		{Object: &machineconfigv1.KubeletConfig{}, Map: poolsOfSelector},
 		{Object: &machineconfigv1.ContainerRuntimeConfig{}, Map: poolsOfSelector},
 		{Object: &machineconfigv1.PinnedImageSet{}, Map: allPools, Changed: fragment.Changed},
+		{Object: &machineconfigv1.MachineConfigPool{}, Map: followers, Changed: streamChanged},
+		{Object: &machineconfigv1.OSImageStream{}, Map: allPools},
+		{Object: &operatorv1.MachineConfiguration{}, Map: allPools, Changed: fragment.Changed},
 		{Object: &machineconfigv1.MachineConfigNode{}, Map: nobody},
 		{Object: &corev1.Node{}, Map: allPools, Changed: nodeMatters},
 	}
@@ -57,6 +61,22 @@ func nodeMatters(old, new client.Object) bool {
 		}
 	}
 	return false
+}
+
+// followers maps the worker pool to the pools that follow its OS image stream.
+func followers(ctx context.Context, r client.Reader, obj client.Object) []types.NamespacedName {
+	if obj.GetName() != hostconf.RoleWorker {
+		return nil
+	}
+	return poolsThat(ctx, r, func(p *machineconfigv1.MachineConfigPool) bool {
+		return p.Name != hostconf.RoleWorker && p.Name != hostconf.RoleMaster && p.Spec.OSImageStream.Name == ""
+	})
+}
+
+func streamChanged(old, new client.Object) bool {
+	a, okA := old.(*machineconfigv1.MachineConfigPool)
+	b, okB := new.(*machineconfigv1.MachineConfigPool)
+	return okA && okB && a.Spec.OSImageStream != b.Spec.OSImageStream
 }
 
 func allPools(ctx context.Context, r client.Reader, _ client.Object) []types.NamespacedName {
