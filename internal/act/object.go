@@ -40,12 +40,8 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 	case plan.DeleteRepair:
 		obj, _ := r.target(a)
 		return r.delete(ctx, obj, "")
-	case plan.CreateConfig:
-		return r.createConfig(ctx, a)
-	case plan.UpdateConfig:
-		return r.updateConfig(ctx, a)
-	case plan.DeleteConfig:
-		return r.deleteConfig(ctx, a)
+	case plan.CreateConfig, plan.UpdateConfig, plan.DeleteConfig:
+		return r.config(ctx, a)
 	case plan.SetDesiredConfig:
 		return ignoreNotFound(r.change(ctx, a))
 	case plan.BeginDrain, plan.AnswerDrain:
@@ -56,6 +52,20 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 	default:
 		return fmt.Errorf("unknown object action %T", a)
 	}
+}
+
+// config performs one action on a config.
+func (r *run) config(ctx context.Context, a plan.ObjectAction) error {
+	if c, ok := a.(plan.CreateConfig); ok {
+		return r.createConfig(ctx, c)
+	}
+	if u, ok := a.(plan.UpdateConfig); ok {
+		return r.updateConfig(ctx, u)
+	}
+	if d, ok := a.(plan.DeleteConfig); ok {
+		return r.deleteConfig(ctx, d)
+	}
+	return fmt.Errorf("unknown config action %T", a)
 }
 
 // target returns a copy of the object an action means, and whether that is

@@ -8,7 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"millwright.io/millwright/internal/dialect/machineconfig/drain"
 	"millwright.io/millwright/internal/dialect/machineconfig/generator"
+	"millwright.io/millwright/internal/dialect/machineconfig/pool"
 	"millwright.io/millwright/internal/dialect/machineconfig/poolconfig"
 	"millwright.io/millwright/internal/dialect/machineconfig/render"
 	"millwright.io/millwright/internal/dialect/machineconfig/template"
@@ -39,6 +41,12 @@ func setupMachineConfig(e env) error {
 		poolconfig.New(poolconfig.Deps{Client: c, Live: live, Clock: e.clk, Recorder: e.mgr.GetEventRecorder(wire.ControllerPoolConfig), Log: e.log}),
 		render.New(render.Deps{Client: c, Live: live, Clock: e.clk, Recorder: e.mgr.GetEventRecorder(wire.ControllerRender), Log: e.log}),
 	}
+	// Both tell what happens under the one name that users know.
+	moves := e.mgr.GetEventRecorder(wire.ControllerNode)
+	all = append(all,
+		pool.New(pool.Deps{Client: c, Live: live, Clock: e.clk, Recorder: moves, Log: e.log}),
+		drain.New(drain.Deps{Client: c, Live: live, Clock: e.clk, Recorder: moves, Log: e.log}),
+	)
 	all = append(all, generator.All(generator.Deps{Client: c, Live: live, Clock: e.clk, Log: e.log})...)
 	all = append(all, unsupported.All(unsupported.Deps{Client: c, Clock: e.clk})...)
 	for _, k := range all {

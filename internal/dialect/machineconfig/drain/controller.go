@@ -76,6 +76,7 @@ type memory struct {
 	slow    bool
 	late    bool
 	unknown string
+	long    bool // pods had to go, and people may watch
 }
 
 // New returns the controller.

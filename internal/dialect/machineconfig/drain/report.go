@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -71,7 +72,7 @@ func (c *controller) report(ctx context.Context, node *corev1.Node, out act.Outc
 	kube.RecordEvents(c.Recorder, node, evs)
 	measure(node.Name, d.Status)
 	noteErr := c.note(ctx, after, d.Status)
-	return errors.Join(noteErr, c.record(ctx, node.Name, d.Status))
+	return errors.Join(noteErr, c.record(ctx, node, m, d.Status))
 }
 
 // complaints are the events about a drain that waits, each once.
@@ -120,9 +121,18 @@ func (c *controller) note(ctx context.Context, node *corev1.Node, s rollout.Drai
 }
 
 // record keeps the conditions of the Node's MachineConfigNode, if there is
-// one. Cordon and drain are told together: the cordon alone lasts for a moment.
-func (c *controller) record(ctx context.Context, node string, s rollout.DrainStatus) error {
+// one. Cordon and drain are told together, since the cordon alone lasts for a
+// moment; those of a Node with nothing to evict are told at the uncordon.
+func (c *controller) record(ctx context.Context, n *corev1.Node, m *memory, s rollout.DrainStatus) error {
+	node := n.Name
+	if s.Phase == rollout.PhaseDrained && !m.long {
+		return nil
+	}
+	m.long = m.long || s.Phase == rollout.PhaseDrain
 	conds := conditions(node, s)
+	if last := n.Annotations[wire.AnnotationLastAppliedDrain]; s.Phase == rollout.PhaseUncordon && strings.HasPrefix(last, rollout.VerbDrain+"-") {
+		conds = append(conditions(node, rollout.DrainStatus{Phase: rollout.PhaseDrained}), conds...)
+	}
 	if len(conds) == 0 {
 		return nil
 	}

@@ -112,6 +112,11 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		return kube.Result(fragment.CacheLag)
 	}
 	m.large = len(p.in.Nodes) > small
+	return c.move(ctx, p, m)
+}
+
+// move decides, claims, acts and reports, in this order.
+func (c *controller) move(ctx context.Context, p *picture, m *memory) (reconcile.Result, error) {
 	d := rollout.Decide(p.in)
 	pool, err := c.claim(ctx, p, d)
 	if apierrors.IsConflict(err) {
@@ -128,16 +133,18 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		c.tell(p, m, d)
 	}
 	again, repErr := c.report(ctx, pool, p, m, d)
-	if again == 0 {
-		again = d.Wake
+	return kube.Result(soonest(again, d.Wake, p.recheck), actErr, repErr)
+}
+
+// soonest returns the shortest wait that is none; 0 without any.
+func soonest(waits ...time.Duration) time.Duration {
+	out := time.Duration(0)
+	for _, w := range waits {
+		if w > 0 && (out == 0 || w < out) {
+			out = w
+		}
 	}
-	if p.recheck > 0 && (again == 0 || p.recheck < again) {
-		again = p.recheck
-	}
-	if d.Status.Invalid != "" && actErr == nil && repErr == nil {
-		c.Log.V(1).Info("A setting of the pool is not readable", "reason", d.Status.Invalid)
-	}
-	return kube.Result(again, actErr, repErr)
+	return out
 }
 
 // claim writes the account and the state of the waves before any Node is

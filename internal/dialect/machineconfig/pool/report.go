@@ -27,15 +27,14 @@ import (
 // annotate puts the account and the state of the waves onto a pool.
 func annotate(pool *machineconfigv1.MachineConfigPool, s rollout.Status) {
 	set := func(key, value string) {
-		switch {
-		case value == "":
+		if value == "" {
 			delete(pool.Annotations, key)
-		default:
-			if pool.Annotations == nil {
-				pool.Annotations = map[string]string{}
-			}
-			pool.Annotations[key] = value
+			return
 		}
+		if pool.Annotations == nil {
+			pool.Annotations = map[string]string{}
+		}
+		pool.Annotations[key] = value
 	}
 	set(telemetry.AnnotationClaims, budget.Encode(s.Claims))
 	set(wire.AnnotationRolloutState, s.Record.Encode())
