@@ -1,0 +1,278 @@
+package host
+
+import (
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// memory is a Disk that keeps what a real one would: what was synced, and beside it
+// what only the running system sees.
+type memory struct {
+	mu   sync.RWMutex
+	root *inode
+}
+
+// inode is a file, a link or a folder.
+type inode struct {
+	kind     uint32 // fs.ModeDir, fs.ModeSymlink or 0
+	mode     uint32
+	uid, gid int
+	label    string
+	data     []byte // of files; never changed in place, so that machines can share it
+	target   string // of links
+	entries  map[string]*inode
+	saved    *inode // as the disk holds it: of files data, of folders entries
+}
+
+const (
+	kindDir  = uint32(fs.ModeDir)
+	kindLink = uint32(fs.ModeSymlink)
+)
+
+func newMemory() *memory { return &memory{root: newFolder(0o755)} }
+
+func newFolder(mode uint32) *inode {
+	return &inode{kind: kindDir, mode: mode, entries: map[string]*inode{}}
+}
+
+// crash returns the disk as it is after a power cut: what was not synced is gone.
+func (m *memory) crash() *memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &memory{root: m.root.durable()}
+}
+
+// durable is the node as the disk holds it.
+func (n *inode) durable() *inode {
+	c := *n
+	switch {
+	case n.kind == kindDir:
+		c.entries = map[string]*inode{}
+		if n.saved != nil {
+			for name, child := range n.saved.entries {
+				c.entries[name] = child.durable()
+			}
+		}
+	case n.kind == 0 && n.saved == nil:
+		c.data = nil // the name was synced, the bytes were not
+	case n.kind == 0:
+		c.data, c.mode, c.uid, c.gid = n.saved.data, n.saved.mode, n.saved.uid, n.saved.gid
+	}
+	c.save()
+	return &c
+}
+
+// save makes what is there durable.
+func (n *inode) save() {
+	s := *n
+	s.saved, s.entries = nil, maps.Clone(n.entries)
+	n.saved = &s
+}
+
+func fault(op, p string, err error) error { return &fs.PathError{Op: op, Path: p, Err: err} }
+
+// find returns the node at a path without following links.
+func (m *memory) find(op, p string) (*inode, error) {
+	n := m.root
+	for _, name := range strings.FieldsFunc(p, func(r rune) bool { return r == '/' }) {
+		if n.kind != kindDir {
+			return nil, fault(op, p, syscall.ENOTDIR)
+		}
+		child := n.entries[name]
+		if child == nil {
+			return nil, fault(op, p, syscall.ENOENT)
+		}
+		n = child
+	}
+	return n, nil
+}
+
+func (m *memory) folder(op, p string) (*inode, error) {
+	parent, err := m.find(op, path.Dir(p))
+	if err != nil {
+		return nil, fault(op, p, err.(*fs.PathError).Err)
+	}
+	if parent.kind != kindDir {
+		return nil, fault(op, p, syscall.ENOTDIR)
+	}
+	return parent, nil
+}
+
+// add puts a new node at a free path.
+func (m *memory) add(op, p string, n *inode) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	parent, err := m.folder(op, p)
+	if err != nil {
+		return err
+	}
+	if parent.entries[path.Base(p)] != nil {
+		return fault(op, p, syscall.EEXIST)
+	}
+	parent.entries[path.Base(p)] = n
+	return nil
+}
+
+// change does something to the node at a path.
+func (m *memory) change(op, p string, do func(*inode) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.find(op, p)
+	if err != nil {
+		return err
+	}
+	if err := do(n); err != nil {
+		return fault(op, p, err)
+	}
+	return nil
+}
+
+func (m *memory) Lstat(p string) (Info, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, err := m.find("lstat", p)
+	if err != nil {
+		return Info{}, err
+	}
+	info := Info{Mode: n.kind | n.mode, UID: n.uid, GID: n.gid, Size: int64(len(n.data)), Label: n.label}
+	if n.kind == kindLink {
+		info.Mode, info.Size = kindLink|0o777, int64(len(n.target))
+	}
+	return info, nil
+}
+
+func (m *memory) ReadFile(p string) ([]byte, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, err := m.find("open", p)
+	if err != nil {
+		return nil, err
+	}
+	if n.kind == kindDir {
+		return nil, fault("read", p, syscall.EISDIR)
+	}
+	if n.kind == kindLink {
+		return nil, fault("open", p, syscall.ELOOP)
+	}
+	return n.data, nil
+}
+
+func (m *memory) ReadLink(p string) (string, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, err := m.find("readlink", p)
+	if err != nil {
+		return "", err
+	}
+	if n.kind != kindLink {
+		return "", fault("readlink", p, syscall.EINVAL)
+	}
+	return n.target, nil
+}
+
+func (m *memory) ReadDir(p string) ([]string, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, err := m.find("open", p)
+	if err != nil {
+		return nil, err
+	}
+	if n.kind != kindDir {
+		return nil, fault("readdirent", p, syscall.ENOTDIR)
+	}
+	return slices.Sorted(maps.Keys(n.entries)), nil
+}
+
+func (m *memory) Mkdir(p string, mode uint32) error { return m.add("mkdir", p, newFolder(mode)) }
+
+func (m *memory) Create(p string) error { return m.add("open", p, &inode{mode: 0o600}) }
+
+func (m *memory) Symlink(target, p string) error {
+	return m.add("symlink", p, &inode{kind: kindLink, mode: 0o777, target: target})
+}
+
+func (m *memory) Write(p string, data []byte) error {
+	return m.change("write", p, func(n *inode) error {
+		if n.kind != 0 {
+			return syscall.EISDIR
+		}
+		if len(n.data) == 0 {
+			n.data = data // the first bytes are shared with whoever wrote them
+			return nil
+		}
+		n.data = append(slices.Clip(n.data), data...)
+		return nil
+	})
+}
+
+func (m *memory) Chmod(p string, mode uint32) error {
+	return m.change("chmod", p, func(n *inode) error { n.mode = mode; return nil })
+}
+
+func (m *memory) Chown(p string, uid, gid int) error {
+	return m.change("chown", p, func(n *inode) error { n.uid, n.gid = uid, gid; return nil })
+}
+
+func (m *memory) SetLabel(p, label string) error {
+	return m.change("setxattr", p, func(n *inode) error { n.label = label; return nil })
+}
+
+func (m *memory) Sync(p string) error {
+	return m.change("sync", p, func(n *inode) error { n.save(); return nil })
+}
+
+func (m *memory) SyncDir(p string) error {
+	return m.change("sync", p, func(n *inode) error {
+		if n.kind != kindDir {
+			return syscall.ENOTDIR
+		}
+		n.save()
+		return nil
+	})
+}
+
+func (m *memory) Rename(from, to string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a, err := m.folder("rename", from)
+	if err != nil {
+		return err
+	}
+	b, err := m.folder("rename", to)
+	if err != nil {
+		return err
+	}
+	n, old := a.entries[path.Base(from)], b.entries[path.Base(to)]
+	switch {
+	case n == nil:
+		return fault("rename", from, syscall.ENOENT)
+	case old != nil && old.kind == kindDir && n.kind != kindDir:
+		return fault("rename", to, syscall.EISDIR)
+	}
+	delete(a.entries, path.Base(from))
+	b.entries[path.Base(to)] = n
+	return nil
+}
+
+func (m *memory) Remove(p string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	parent, err := m.folder("remove", p)
+	if err != nil {
+		return err
+	}
+	n := parent.entries[path.Base(p)]
+	if n == nil {
+		return fault("remove", p, syscall.ENOENT)
+	}
+	if n.kind == kindDir && len(n.entries) > 0 {
+		return fault("remove", p, syscall.ENOTEMPTY)
+	}
+	delete(parent.entries, path.Base(p))
+	return nil
+}
