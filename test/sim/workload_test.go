@@ -420,6 +420,7 @@ func (w *world) checkCluster() {
 		}
 	}
 	for _, m := range w.machines() {
+		w.going[m.Name] = w.going[m.Name] || m.DeletionTimestamp != nil
 		w.early[m.Name] = w.early[m.Name] || m.DeletionTimestamp != nil && m.Status.NodeRef == nil
 		by, ok := cordoned[m.Name]
 		delete(cordoned, m.Name)
@@ -451,7 +452,7 @@ func (w *world) judge(o memapi.Op) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch by, _, _ := strings.Cut(w.actor, " "); {
-	case by == actorHealth && o.Verb == "delete" && o.Kind == "Machine" && !w.sick[o.Key.Name]:
+	case by == actorHealth && o.Verb == "delete" && o.Kind == "Machine" && !w.sick[o.Key.Name] && !w.going[o.Key.Name]:
 		w.broken = append(w.broken, fmt.Sprintf("the health check deletes %s, which was never sick", o.Key.Name))
 	case by == "machine" && o.Verb == "delete" && o.Kind == "Pod" && len(w.sick) == 0:
 		w.broken = append(w.broken, fmt.Sprintf("a drain deletes %s past its budget", o.Key.Name))

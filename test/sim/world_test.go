@@ -78,6 +78,7 @@ type world struct {
 	podNumber int             // of the last pod made
 	silent    map[string]bool // provider IDs whose kubelets do not answer
 	sick      map[string]bool // Machines that ever had a reason to be repaired
+	going     map[string]bool // Machines that were deleted: to do it again is no harm
 	early     map[string]bool // Machines that were deleted before they had a Node
 
 	mu     sync.Mutex // guards the rest: effects of one step may run side by side
@@ -103,7 +104,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), clk: clocktesting.NewFakeClock(start),
 		scheme: runtime.NewScheme(), chaos: true,
-		counts: map[string]int{}, silent: map[string]bool{}, sick: map[string]bool{}, early: map[string]bool{}}
+		counts: map[string]int{}, silent: map[string]bool{}, sick: map[string]bool{}, going: map[string]bool{}, early: map[string]bool{}}
 	for _, add := range []func(*runtime.Scheme) error{machinev1.Install, configv1.Install, corev1.AddToScheme, policyv1.AddToScheme} {
 		if err := add(w.scheme); err != nil {
 			t.Fatal(err)
