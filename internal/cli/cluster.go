@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"millwright.io/millwright/internal/engine/lint"
 	"millwright.io/millwright/internal/memapi"
 )
 
@@ -34,7 +35,8 @@ type cluster struct {
 	controller *mcfgv1.ControllerConfig
 	policy     *operatorv1.MachineConfiguration
 	streams    *mcfgv1.OSImageStream
-	settings   map[string]client.Object // by kind/name
+	settings   map[string]client.Object  // by kind/name
+	units      map[string]lint.UnitNames // by digest
 	nodes      map[string]*corev1.Node
 	pods       []corev1.Pod
 	budgets    []policyv1.PodDisruptionBudget
@@ -50,7 +52,7 @@ func newCluster() *cluster {
 	return &cluster{
 		pools: map[string]*mcfgv1.MachineConfigPool{}, configs: map[string]*mcfgv1.MachineConfig{},
 		nodes: map[string]*corev1.Node{}, sets: map[string]*machinev1beta1.MachineSet{},
-		machines: map[string]*machinev1beta1.Machine{}, settings: map[string]client.Object{}, touched: map[string]bool{},
+		machines: map[string]*machinev1beta1.Machine{}, settings: map[string]client.Object{}, units: map[string]lint.UnitNames{}, touched: map[string]bool{},
 	}
 }
 
@@ -124,8 +126,12 @@ func (c *cluster) load(ctx context.Context, r client.Reader, p *progress) error 
 	for _, s := range settings {
 		lists = append(lists, s.list())
 	}
-	p.start("reading", "kinds", len(lists))
+	p.start("reading", "kinds", len(lists)+1)
 	defer p.stop()
+	if err := c.loadKind(ctx, r, &corev1.ConfigMapList{}, client.InNamespace(namespaceMCO), client.HasLabels{lint.UnitNamesKey}); err != nil {
+		return err
+	}
+	p.step()
 	for _, list := range lists {
 		if err := c.loadKind(ctx, r, list); err != nil {
 			return err
@@ -138,10 +144,11 @@ func (c *cluster) load(ctx context.Context, r client.Reader, p *progress) error 
 // pageSize bounds one answer of the API server.
 const pageSize = 500
 
-func (c *cluster) loadKind(ctx context.Context, r client.Reader, list client.ObjectList) error {
+func (c *cluster) loadKind(ctx context.Context, r client.Reader, list client.ObjectList, which ...client.ListOption) error {
 	kind := strings.TrimSuffix(fmt.Sprintf("%T", list), "List")
 	kind = kind[strings.LastIndex(kind, ".")+1:]
 	opts := &client.ListOptions{Limit: pageSize}
+	opts.ApplyOptions(which)
 	for {
 		err := r.List(ctx, list, opts)
 		switch {
@@ -187,6 +194,11 @@ func (c *cluster) put(o runtime.Object) {
 		n := o.DeepCopy()
 		n.ManagedFields, n.Status.Images = nil, nil
 		c.nodes[o.Name] = n
+	case *corev1.ConfigMap:
+		digest := o.Labels[lint.UnitNamesKey]
+		if names, err := lint.ParseUnitNames(o.Data[lint.UnitNamesData], digest); err == nil && digest != "" {
+			c.units[digest] = names
+		}
 	case *corev1.Pod:
 		c.pods = append(c.pods, slimPod(o))
 	case *policyv1.PodDisruptionBudget:
@@ -286,6 +298,8 @@ func (c *cluster) blank(m manifest) client.Object {
 		return &corev1.Node{}
 	case "/Pod":
 		return &corev1.Pod{}
+	case "/ConfigMap":
+		return &corev1.ConfigMap{}
 	case "policy/PodDisruptionBudget":
 		return &policyv1.PodDisruptionBudget{}
 	}
@@ -320,7 +334,7 @@ func keepIdentity(set, current *machinev1beta1.MachineSet) {
 func (c *cluster) copy() *cluster {
 	out := *c
 	out.pools, out.configs, out.nodes = cloneMap(c.pools), cloneMap(c.configs), cloneMap(c.nodes)
-	out.settings = cloneMap(c.settings)
+	out.settings, out.units = cloneMap(c.settings), cloneMap(c.units)
 	out.sets, out.machines, out.touched = cloneMap(c.sets), cloneMap(c.machines), cloneMap(c.touched)
 	out.pods, out.budgets, out.notes = slices.Clone(c.pods), slices.Clone(c.budgets), slices.Clone(c.notes)
 	return &out

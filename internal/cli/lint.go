@@ -8,6 +8,7 @@ import (
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright.io/millwright/internal/engine/lint"
 	"millwright.io/millwright/internal/engine/render"
@@ -124,6 +125,7 @@ func lintFiles(ms []manifest, modes map[string]lint.Mode) (LintReport, []string,
 	if err := lintedSettings(ms, &in); err != nil {
 		return LintReport{}, nil, err
 	}
+	in.Units = c.unitFacts()
 	r := LintReport{Checked: len(in.Fragments) + len(in.Pools) + len(in.Kubelets) + len(in.Runtimes), Findings: lint.Lint(in)}
 	if r.Findings == nil {
 		r.Findings = []lint.Finding{} // an empty list for programs, not null
@@ -186,7 +188,46 @@ func lintManifests(ms []manifest, c *cluster) ([]lint.Finding, error) {
 	if err := lintedSettings(ms, &in); err != nil {
 		return nil, err
 	}
-	return lint.Lint(in), nil
+	found := lint.Lint(in)
+	suspect := func(f lint.Finding) bool { return f.Rule == lint.RuleUnitUnknown }
+	if !slices.ContainsFunc(found, suspect) || len(c.units) == 0 {
+		return found, nil
+	}
+	// Whether a unit is known is for the pools' hosts and other configs to say.
+	mine := map[string]bool{}
+	for i := range fs {
+		mine[fs[i].Name] = true
+	}
+	for _, name := range sortedKeys(c.configs) {
+		if mc := c.configs[name]; !mine[name] && mc.Labels[labelRole] != "" {
+			in.Fragments = append(in.Fragments, lint.Fragment{Fragment: render.FromMachineConfig(mc)})
+		}
+	}
+	for _, name := range sortedKeys(c.pools) {
+		p := c.pools[name]
+		in.Pools = append(in.Pools, lint.Pool{Name: name, Selector: p.Spec.MachineConfigSelector, NodeSelector: p.Spec.NodeSelector})
+	}
+	in.Units = c.unitFacts()
+	known := slices.DeleteFunc(lint.Lint(in), func(f lint.Finding) bool {
+		return !suspect(f) || !mine[strings.TrimPrefix(f.Object, "MachineConfig/")]
+	})
+	return append(slices.DeleteFunc(found, suspect), known...), nil
+}
+
+// unitFacts are the units that the hosts of each pool have told.
+func (c *cluster) unitFacts() map[string]lint.UnitFacts {
+	if len(c.units) == 0 {
+		return nil
+	}
+	pools := map[string]*metav1.LabelSelector{}
+	for name, p := range c.pools {
+		pools[name] = p.Spec.NodeSelector
+	}
+	var nodes []lint.UnitNode
+	for _, name := range sortedKeys(c.nodes) {
+		nodes = append(nodes, lint.UnitNode{Labels: c.nodes[name].Labels, Digest: c.nodes[name].Annotations[lint.UnitNamesKey]})
+	}
+	return lint.UnitsByPool(pools, nodes, c.units)
 }
 
 func (r LintReport) text(w io.Writer, p paint) error {

@@ -29,6 +29,7 @@ const (
 	poolWorker       = "worker"
 	renderedPrefix   = "rendered-"
 	controllerConfig = "machine-config-controller"
+	namespaceMCO     = "openshift-machine-config-operator"
 )
 
 // defaultPool is what a pool of that name usually looks like, for files that

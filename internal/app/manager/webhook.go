@@ -63,7 +63,7 @@ func setupWebhook(e env) error {
 	for path, review := range reviewer.Reviews() {
 		routes[path] = webhook.Handler(answer(modes, review))
 	}
-	routes[mcadmission.PathValidate] = webhook.Handler(answerMachineConfig(modes))
+	routes[mcadmission.PathValidate] = webhook.Handler(answerMachineConfig(modes, e.mgr.GetAPIReader()))
 	server := webhook.New(e.opts.WebhookAddr, authority.GetCertificate, routes)
 	if err := e.mgr.Add(authority); err != nil {
 		return fmt.Errorf("add authority: %w", err)
@@ -89,9 +89,9 @@ func answer(modes webhook.Modes, review admission.Review) func(context.Context, 
 }
 
 // answerMachineConfig is answer for MachineConfigs.
-func answerMachineConfig(modes webhook.Modes) func(context.Context, ctrladmission.Request) ctrladmission.Response {
+func answerMachineConfig(modes webhook.Modes, live client.Reader) func(context.Context, ctrladmission.Request) ctrladmission.Response {
 	return func(ctx context.Context, req ctrladmission.Request) ctrladmission.Response {
-		v, err := mcadmission.Validate(ctx, &req.AdmissionRequest)
+		v, err := mcadmission.ValidateWith(ctx, live, &req.AdmissionRequest)
 		if err != nil {
 			return webhook.Malformed(err)
 		}

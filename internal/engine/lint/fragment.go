@@ -175,7 +175,7 @@ func (l *linter) unitFacts(f *Fragment, unit, at string) {
 	for _, p := range l.members[f.Name] {
 		facts := l.in.Units[p.Name]
 		switch {
-		case facts.Units[unit]:
+		case facts.has(unit):
 		case facts.Complete:
 			finding.Severity = Error
 			finding.Why = fmt.Sprintf("no node of pool %s has this unit and no config gives its contents: there is nothing to enable", p.Name)

@@ -2,8 +2,9 @@
 // rules of engine/lint, KubeletConfigs and ContainerRuntimeConfigs with those of
 // engine/hostconf. What would leave a node degraded for ever or never render is
 // refused before any node hears of it. It translates a request for the rules
-// and their findings back, reads no cluster, and changes no object, so that it
-// answers while the controllers are stopped.
+// and their findings back and changes no object. It reads the cluster only for
+// what a rule must know of hosts, so it answers while the controllers are
+// stopped.
 //
 //	verdict, err := admission.Validate(ctx, request)
 package admission
@@ -24,10 +25,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/cloud"
+	"millwright.io/millwright/internal/dialect/machineconfig/unitnames"
 	"millwright.io/millwright/internal/engine/hostconf"
 	"millwright.io/millwright/internal/engine/lint"
 	"millwright.io/millwright/internal/engine/render"
 )
+
+//+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigs;machineconfigpools,verbs=get;list
+//+kubebuilder:rbac:groups="",resources=nodes,verbs=get;list
+//+kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list,namespace=openshift-machine-config-operator
 
 // PathValidate is where the API server calls, for all kinds.
 const PathValidate = "/validate-machineconfiguration-openshift-io-v1"
@@ -105,6 +111,60 @@ func judge[T any, P interface {
 	}
 	v.Problems = problems
 	return v, nil
+}
+
+// ValidateWith is Validate with knowledge of hosts, read from r when a config
+// enables a unit that it does not bring: the unit is refused when all nodes of a
+// pool say that they do not have it. Where r does not answer, that stays a
+// warning.
+func ValidateWith(ctx context.Context, r client.Reader, req *admissionv1.AdmissionRequest) (Verdict, error) {
+	v, err := Validate(ctx, req)
+	suspect := func(p cloud.Problem) bool { return p.Rule == lint.RuleUnitUnknown }
+	if err != nil || !slices.ContainsFunc(v.Problems, suspect) {
+		return v, err
+	}
+	known, err := unitProblems(ctx, r, req)
+	if err != nil {
+		return v, nil //nolint:nilerr // what is not known is no reason to refuse
+	}
+	v.Problems = append(slices.DeleteFunc(v.Problems, suspect), known...)
+	return v, nil
+}
+
+// unitProblems judges the units of a config with the hosts' own lists and the
+// other configs, which may bring them.
+func unitProblems(ctx context.Context, r client.Reader, req *admissionv1.AdmissionRequest) ([]cloud.Problem, error) {
+	mc := &machineconfigv1.MachineConfig{}
+	if err := json.Unmarshal(req.Object.Raw, mc); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", req.Kind.Kind, err)
+	}
+	units, err := unitnames.Read(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	var pools machineconfigv1.MachineConfigPoolList
+	var others machineconfigv1.MachineConfigList
+	if err := r.List(ctx, &pools); err != nil {
+		return nil, fmt.Errorf("list pools: %w", err)
+	}
+	// Rendered configs have no labels.
+	if err := r.List(ctx, &others, client.HasLabels{render.RoleLabel}); err != nil {
+		return nil, fmt.Errorf("list machine configs: %w", err)
+	}
+	in := lint.Input{Units: units, Fragments: []lint.Fragment{{Fragment: render.FromMachineConfig(mc)}}}
+	for i := range pools.Items {
+		p := &pools.Items[i]
+		in.Pools = append(in.Pools, lint.Pool{Name: p.Name, Selector: p.Spec.MachineConfigSelector, NodeSelector: p.Spec.NodeSelector})
+	}
+	for i := range others.Items {
+		if o := &others.Items[i]; o.Name != mc.Name {
+			in.Fragments = append(in.Fragments, lint.Fragment{Fragment: render.FromMachineConfig(o)})
+		}
+	}
+	found := slices.DeleteFunc(lint.Lint(in), func(f lint.Finding) bool {
+		return f.Rule != lint.RuleUnitUnknown || f.Object != "MachineConfig/"+mc.Name
+	})
+	return problems(found), nil
 }
 
 func judgeConfig(mc *machineconfigv1.MachineConfig, raw []byte) []cloud.Problem {
