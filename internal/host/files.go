@@ -311,6 +311,18 @@ func (f files) Rename(from, to string) error {
 	return rename(from, f.disk.SyncDir(path.Dir(a)))
 }
 
+// sweep takes away what a killed process left of a write to a path.
+func (f files) sweep(p string) error {
+	full, err := f.resolve(p)
+	if err != nil {
+		return err
+	}
+	if _, err := f.disk.Lstat(temporary(full)); err != nil {
+		return nil
+	}
+	return f.disk.Remove(temporary(full))
+}
+
 // equal tells that a file holds these bytes with these attributes already.
 func (f files) equal(p string, body []byte, attr Attr) bool {
 	info, err := f.Lstat(p)
