@@ -153,6 +153,10 @@ type Wait struct {
 // By is who claims for a pool.
 func By(pool string) string { return "machineconfigpool/" + pool }
 
+// ownGrace is how long a claim of ours holds although its node looks untouched:
+// our write may not be visible yet.
+const ownGrace = time.Minute
+
 // MaxClaims bounds how many nodes one pool works on at a time, so that the
 // claims fit into an annotation.
 const MaxClaims = 1500
@@ -272,15 +276,17 @@ func (v *view) settle() {
 		if n == nil {
 			continue
 		}
-		age := v.in.Now.Sub(c.Since)
-		young := age >= 0 && age < budget.Grace
-		if young && c.By == By(v.in.Pool.Name) && n.aims(v.goal) {
-			young = false // our work has begun, the node speaks for itself
+		age, grace := v.in.Now.Sub(c.Since), budget.Grace
+		own := c.By == By(v.in.Pool.Name)
+		if own {
+			grace = ownGrace
 		}
+		// Once our work has begun, the node speaks for itself.
+		young := age >= 0 && age < grace && !(own && n.aims(v.goal))
 		if n.busy() || young {
 			v.claims[c.Node] = c
 			if !n.busy() {
-				v.wakeAt(c.Since.Add(budget.Grace))
+				v.wakeAt(c.Since.Add(grace))
 			}
 		}
 	}

@@ -260,7 +260,7 @@ func TestClaimsCountAndAreDropped(t *testing.T) {
 		{"an old one means nothing", []budget.Claim{claim("b", "machinehealthcheck/x", time.Hour)}, []rollout.Node{node("a", "v0"), node("b", "v0")}, []string{"a"}, []string{"a"}},
 		{"gone node", []budget.Claim{claim("z", "machinehealthcheck/x", time.Minute)}, []rollout.Node{node("a", "v0")}, []string{"a"}, []string{"a"}},
 		{"ours, finished", []budget.Claim{claim("b", rollout.By("worker"), time.Minute)}, []rollout.Node{node("a", "v0"), node("b", "v1")}, []string{"a"}, []string{"a"}},
-		{"ours, written but the node was not", []budget.Claim{claim("b", rollout.By("worker"), time.Minute)}, []rollout.Node{node("a", "v0"), node("b", "v0")}, []string{"b"}, []string{"b"}},
+		{"ours, written but the node was not", []budget.Claim{claim("b", rollout.By("worker"), 30*time.Second)}, []rollout.Node{node("a", "v0"), node("b", "v0")}, []string{"b"}, []string{"b"}},
 		{"of a node about to be replaced", []budget.Claim{claim("a", "machinehealthcheck/x", time.Minute)}, []rollout.Node{node("a", "v0", notReady)}, nil, []string{"a"}},
 	}
 	for _, r := range rows {

@@ -178,7 +178,7 @@ func (c *chaos) calm() {
 		}
 	}
 	target := c.pool("worker").Spec.Configuration.Name
-	for quiet := 0; quiet < 30; quiet++ {
+	for quiet := 0; quiet < 70; quiet++ {
 		before := c.api.Writes()
 		c.cache.Sync()
 		c.try(c.pools, "worker")
