@@ -262,11 +262,15 @@ func (j *Journal) mend() error {
 	return nil
 }
 
-// start replaces the journal by one of a new change.
+// start replaces the journal by one of a new change, or of none.
 func (j *Journal) start(b *begin) error {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
-	for _, l := range []line{{Version: Version, Failures: j.failures}, {Begin: b}} {
+	lines := []line{{Version: Version, Failures: j.failures}}
+	if b != nil {
+		lines = append(lines, line{Begin: b})
+	}
+	for _, l := range lines {
 		if err := enc.Encode(l); err != nil {
 			return fmt.Errorf("encode journal: %w", err)
 		}

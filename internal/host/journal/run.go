@@ -23,16 +23,27 @@ func (j *Journal) Run(ctx context.Context, c Change, p transition.Planned) (Outc
 	if len(p.Steps) == 0 {
 		return Outcome{Kind: Completed, Change: c}, nil
 	}
-	err := j.saveBlobs(p.Blobs)
-	if err == nil {
-		err = j.start(&begin{Change: c, Steps: p.Steps})
-	}
-	if err != nil {
-		// Nothing has happened yet.
+	if err := j.saveBlobs(p.Blobs); err != nil {
 		j.dropBlobs()
 		return Outcome{Kind: RolledBack, Change: c, Cause: err.Error()}, ctx.Err()
 	}
+	b := &begin{Change: c, Steps: p.Steps}
+	if err := j.start(b); err != nil {
+		return j.abandon(b, err), ctx.Err()
+	}
 	return j.forward(ctx, p.Blobs)
+}
+
+// abandon ends a change that has done nothing yet. Whether its beginning is on disk
+// nobody knows: it is overwritten, and if that fails too, the change counts as under
+// way, as the next process may find it.
+func (j *Journal) abandon(b *begin, cause error) Outcome {
+	if err := j.start(nil); err != nil {
+		j.begin = b
+		return j.outcome(Stuck, cause, transition.Step{})
+	}
+	j.dropBlobs()
+	return Outcome{Kind: RolledBack, Change: b.Change, Cause: cause.Error()}
 }
 
 // Resume completes what was under way, or takes it back. A change that waits for
