@@ -130,6 +130,9 @@ func (f *Faulty) Write(path string, data []byte) error {
 		_ = f.Disk.Write(path, data[:len(data)/2])
 		f.die()
 	}
+	if errors.Is(err, syscall.ENOSPC) {
+		_ = f.Disk.Write(path, data[:len(data)/2]) // what there was room for
+	}
 	if err != nil {
 		return err
 	}

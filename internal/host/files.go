@@ -47,17 +47,13 @@ func (f files) follow(p string, left int) (string, error) {
 			continue
 		}
 		next := path.Join(at, names[i])
-		info, err := f.disk.Lstat(next)
-		if err != nil || info.Mode&uint32(fs.ModeSymlink) == 0 {
+		target, err := f.disk.ReadLink(next)
+		if err != nil { // no link, or not there
 			at = next
 			continue
 		}
 		if left--; left < 0 {
 			return "", syscall.ELOOP
-		}
-		target, err := f.disk.ReadLink(next)
-		if err != nil {
-			return "", err
 		}
 		if path.IsAbs(target) {
 			at = "/"
@@ -134,12 +130,11 @@ func (f files) folders(dir string) error {
 		return nil
 	case err == nil:
 		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
-	case !errors.Is(err, fs.ErrNotExist):
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
 		return &fs.PathError{Op: "mkdir", Path: dir, Err: errors.Unwrap(err)}
 	}
 	if err := f.folders(path.Dir(dir)); err != nil {
-		// As a call for the whole path says it: the folder that was wanted.
-		return &fs.PathError{Op: "mkdir", Path: dir, Err: errors.Unwrap(err)}
+		return err
 	}
 	if err := f.disk.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -154,7 +149,7 @@ type DirectoryError struct {
 	Err error
 }
 
-// Error is e.g. failed to create directory "/etc/a": mkdir /etc/a: not a directory.
+// Error is e.g. failed to create directory "/etc/a/b": mkdir /etc/a: not a directory.
 func (e *DirectoryError) Error() string {
 	return "failed to create directory \"" + e.Dir + "\": " + e.Err.Error()
 }
@@ -164,8 +159,7 @@ func (e *DirectoryError) Unwrap() error { return e.Err }
 
 func (f files) makeFolders(given, full string) error {
 	if err := f.folders(path.Dir(full)); err != nil {
-		dir := path.Dir(path.Clean("/" + given))
-		return &DirectoryError{Dir: dir, Err: rename(dir, err)}
+		return &DirectoryError{Dir: path.Dir(path.Clean("/" + given)), Err: err}
 	}
 	return nil
 }
@@ -183,11 +177,19 @@ func (f files) Replace(p string, body []byte, attr Attr) error {
 		_ = f.disk.Remove(tmp)
 		return rename(p, err)
 	}
+	return f.place(tmp, full, p)
+}
+
+// place gives a whole file its name.
+func (f files) place(tmp, full, given string) error {
 	if err := f.disk.Rename(tmp, full); err != nil {
 		_ = f.disk.Remove(tmp)
-		return rename(p, err)
+		if errors.Is(err, syscall.EISDIR) {
+			return &fs.PathError{Op: "rename", Path: given, Err: syscall.EEXIST} // the words of os.Rename
+		}
+		return rename(given, err)
 	}
-	return rename(p, f.disk.SyncDir(path.Dir(full)))
+	return rename(given, f.disk.SyncDir(path.Dir(full)))
 }
 
 // fill makes a whole, synced file at a path of our own.
@@ -202,6 +204,12 @@ func (f files) fill(tmp string, body []byte, attr Attr) error {
 		if err := f.disk.Write(tmp, body); err != nil {
 			return err
 		}
+	}
+	switch have, err := f.disk.ReadFile(tmp); {
+	case err != nil:
+		return err
+	case !bytes.Equal(have, body):
+		return &fs.PathError{Op: "read back", Path: tmp, Err: syscall.EIO}
 	}
 	if err := f.attributes(tmp, attr); err != nil {
 		return err
@@ -268,11 +276,7 @@ func (f files) Link(target, p string) error {
 	if err := f.disk.Symlink(target, tmp); err != nil {
 		return rename(p, err)
 	}
-	if err := f.disk.Rename(tmp, full); err != nil {
-		_ = f.disk.Remove(tmp)
-		return rename(p, err)
-	}
-	return rename(p, f.disk.SyncDir(path.Dir(full)))
+	return f.place(tmp, full, p)
 }
 
 func (f files) Remove(p string) error {

@@ -159,7 +159,7 @@ func (m *memory) ReadFile(p string) ([]byte, error) {
 	if n.kind == kindLink {
 		return nil, fault("open", p, syscall.ELOOP)
 	}
-	return n.data, nil
+	return slices.Clip(n.data), nil
 }
 
 func (m *memory) ReadLink(p string) (string, error) {

@@ -2,9 +2,9 @@ package host
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +19,8 @@ type rooted struct {
 	dir  string
 	// owners are kept in an attribute where the process may not give files away.
 	attributes bool
+	// labels tells that the host has SELinux.
+	labels bool
 }
 
 // attributeOwner holds uid:gid where the process may not set them.
@@ -31,7 +33,10 @@ func openRoot(dir string) (*rooted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rooted{root: root, dir: dir, attributes: os.Geteuid() != 0}, nil
+	d := &rooted{root: root, dir: dir, attributes: os.Geteuid() != 0}
+	_, err = root.Lstat("sys/fs/selinux/enforce")
+	d.labels = err == nil
+	return d, nil
 }
 
 // rel is a host path as os.Root wants it.
@@ -68,32 +73,75 @@ func (d *rooted) Lstat(p string) (Info, error) {
 		info.UID, info.GID = int(st.Uid), int(st.Gid)
 	}
 	if d.attributes {
-		info.UID, info.GID = d.ownerOf(p)
+		info.UID, info.GID = 0, 0
 	}
-	info.Label = d.attribute(p, attributeLabel)
+	if !d.attributes && !d.labels || !fi.Mode().IsRegular() && !fi.IsDir() {
+		return info, nil
+	}
+	f, err := d.root.OpenFile(rel(p), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return info, nil // the rest is known
+	}
+	defer func() { _ = f.Close() }()
+	if d.attributes {
+		info.UID, info.GID = ownerIn(attribute(f, attributeOwner))
+	}
+	if d.labels {
+		info.Label = attribute(f, attributeLabel)
+	}
 	return info, nil
 }
 
-// attribute reads an extended attribute; "" if there is none.
-func (d *rooted) attribute(p, name string) string {
+// attribute reads an extended attribute; "" if there is none. It asks the open file:
+// a path could lead elsewhere by now.
+func attribute(f *os.File, name string) string {
 	buf := make([]byte, 256)
-	n, err := unix.Lgetxattr(filepath.Join(d.dir, rel(p)), name, buf)
+	n, err := unix.Fgetxattr(int(f.Fd()), name, buf)
 	if err != nil || n <= 0 {
 		return ""
 	}
 	return strings.TrimRight(string(buf[:n]), "\x00")
 }
 
-func (d *rooted) ownerOf(p string) (uid, gid int) {
-	a, b, _ := strings.Cut(d.attribute(p, attributeOwner), ":")
+// ownerIn reads uid:gid. A file without them is root's.
+func ownerIn(s string) (uid, gid int) {
+	a, b, _ := strings.Cut(s, ":")
 	uid, _ = strconv.Atoi(a)
 	gid, _ = strconv.Atoi(b)
 	return uid, gid
 }
 
+// ReadFile reads regular files only: a pipe or a device might never end.
 func (d *rooted) ReadFile(p string) ([]byte, error) {
-	b, err := d.root.ReadFile(rel(p))
-	return b, named(p, err)
+	f, err := d.root.OpenFile(rel(p), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, named(p, err)
+	}
+	defer func() { _ = f.Close() }()
+	fi, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, named(p, err)
+	case fi.IsDir():
+		return nil, &fs.PathError{Op: "read", Path: p, Err: syscall.EISDIR}
+	case !fi.Mode().IsRegular():
+		return nil, &fs.PathError{Op: "read", Path: p, Err: syscall.EINVAL}
+	}
+	b := make([]byte, fi.Size()+1) // files below /proc have size 0
+	n := 0
+	for {
+		more, err := f.Read(b[n:])
+		n += more
+		if err == io.EOF {
+			return b[:n:n], nil
+		}
+		if err != nil {
+			return nil, named(p, err)
+		}
+		if n == len(b) {
+			b = append(b, make([]byte, max(512, len(b)))...)
+		}
+	}
 }
 
 func (d *rooted) ReadLink(p string) (string, error) {
@@ -106,7 +154,7 @@ func (d *rooted) ReadDir(p string) ([]string, error) {
 	if err != nil {
 		return nil, named(p, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	list, err := f.Readdirnames(-1)
 	slices.Sort(list)
 	return list, named(p, err)
@@ -150,18 +198,40 @@ func (d *rooted) Chown(p string, uid, gid int) error {
 	if !d.attributes {
 		return named(p, d.root.Lchown(rel(p), uid, gid))
 	}
-	value := strconv.Itoa(uid) + ":" + strconv.Itoa(gid)
-	return d.setAttribute(p, attributeOwner, value)
+	if uid != 0 || gid != 0 {
+		return d.setAttribute(p, attributeOwner, strconv.Itoa(uid)+":"+strconv.Itoa(gid))
+	}
+	// Without one the file is root's, also where there are no attributes.
+	return d.onFile("removexattr", p, func(fd int) error {
+		err := unix.Fremovexattr(fd, attributeOwner)
+		if err == unix.ENODATA || err == unix.ENOTSUP {
+			return nil
+		}
+		return err
+	})
 }
 
 func (d *rooted) setAttribute(p, name, value string) error {
-	if err := unix.Lsetxattr(filepath.Join(d.dir, rel(p)), name, []byte(value), 0); err != nil {
-		return &fs.PathError{Op: "setxattr", Path: p, Err: err}
+	return d.onFile("setxattr", p, func(fd int) error { return unix.Fsetxattr(fd, name, []byte(value), 0) })
+}
+
+// onFile does something to an open file or folder.
+func (d *rooted) onFile(op, p string, do func(fd int) error) error {
+	f, err := d.root.OpenFile(rel(p), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return named(p, err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := do(int(f.Fd())); err != nil {
+		return &fs.PathError{Op: op, Path: p, Err: err}
 	}
 	return nil
 }
 
 func (d *rooted) SetLabel(p, label string) error {
+	if !d.labels {
+		return nil
+	}
 	return d.setAttribute(p, attributeLabel, label+"\x00")
 }
 
@@ -177,10 +247,15 @@ func (d *rooted) Sync(p string) error { return d.sync(p) }
 
 func (d *rooted) SyncDir(p string) error { return d.sync(p) }
 
+// sync waits for the platter. File systems that cannot sync folders need not.
 func (d *rooted) sync(p string) error {
-	f, err := d.root.Open(rel(p))
+	f, err := d.root.OpenFile(rel(p), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return named(p, err)
 	}
-	return named(p, errors.Join(f.Sync(), f.Close()))
+	err = f.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		err = nil
+	}
+	return named(p, errors.Join(err, f.Close()))
 }
