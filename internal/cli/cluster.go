@@ -179,6 +179,13 @@ func (c *cluster) put(o runtime.Object) {
 			return
 		}
 	}
+	if !c.putConfig(o) {
+		c.putOther(o)
+	}
+}
+
+// putConfig takes what concerns the configs of machines.
+func (c *cluster) putConfig(o runtime.Object) bool {
 	switch o := o.(type) {
 	case *mcfgv1.MachineConfigPool:
 		c.pools[o.Name] = o.DeepCopy()
@@ -190,15 +197,28 @@ func (c *cluster) put(o runtime.Object) {
 		if o.Name == "cluster" {
 			c.policy = o.DeepCopy()
 		}
-	case *corev1.Node:
-		n := o.DeepCopy()
-		n.ManagedFields, n.Status.Images = nil, nil
-		c.nodes[o.Name] = n
+	case *mcfgv1.OSImageStream:
+		if o.Name == "cluster" {
+			c.streams = o.DeepCopy()
+		}
 	case *corev1.ConfigMap:
 		digest := o.Labels[lint.UnitNamesKey]
 		if names, err := lint.ParseUnitNames(o.Data[lint.UnitNamesData], digest); err == nil && digest != "" {
 			c.units[digest] = names
 		}
+	default:
+		return false
+	}
+	return true
+}
+
+// putOther takes the rest.
+func (c *cluster) putOther(o runtime.Object) {
+	switch o := o.(type) {
+	case *corev1.Node:
+		n := o.DeepCopy()
+		n.ManagedFields, n.Status.Images = nil, nil
+		c.nodes[o.Name] = n
 	case *corev1.Pod:
 		c.pods = append(c.pods, slimPod(o))
 	case *policyv1.PodDisruptionBudget:
@@ -210,10 +230,6 @@ func (c *cluster) put(o runtime.Object) {
 	case *configv1.Infrastructure:
 		if o.Name == "cluster" {
 			c.infra = o.DeepCopy()
-		}
-	case *mcfgv1.OSImageStream:
-		if o.Name == "cluster" {
-			c.streams = o.DeepCopy()
 		}
 	}
 }

@@ -129,6 +129,10 @@ func (c *cluster) render(name string, base render.Base) (rendered, error) {
 	if base, err = c.followed(pool, base); err != nil {
 		return r, err
 	}
+	if c.controller != nil && ordersByName(c.controller.Annotations[annoRelease]) {
+		base.ByName = true
+		r.notes = append(r.notes, fmt.Sprintf("release %s merges by name alone: a worker's config may beat the pool's own", c.controller.Annotations[annoRelease]))
+	}
 	r.Result, err = render.Render(render.Pool{Name: name, Selector: pool.Spec.MachineConfigSelector}, fragments, base)
 	if err != nil {
 		return r, renderError(name, err)
@@ -187,6 +191,14 @@ func (c *cluster) base(pool *mcfgv1.MachineConfigPool, given render.Base) (rende
 		given.BaseOSExtensionsContainerImage = found.BaseOSExtensionsContainerImage
 	}
 	return given, note
+}
+
+// ordersByName says whether controllers of a release merge in the order of
+// names alone.
+func ordersByName(release string) bool {
+	var major, minor int
+	n, err := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return err == nil && n == 2 && (major < 4 || major == 4 && minor < 15)
 }
 
 // followed puts in the images of the OS image stream that a pool follows.

@@ -166,32 +166,40 @@ func (c *cluster) adopt(was, will Generated, alone bool) []GeneratedChange {
 	maps.Copy(names, was.Configs)
 	var out []GeneratedChange
 	for _, name := range sortedKeys(names) {
-		now, old, next := c.configs[name], was.Configs[name], will.Configs[name]
-		switch {
-		case next == nil:
-			if now != nil {
-				delete(c.configs, name)
-				out = append(out, GeneratedChange{name, "removed"})
-			}
-		case now == nil && old != nil && sameGenerated(old, next):
-			// It is missing with and without the files.
-		case now == nil:
-			c.configs[name] = next
-			out = append(out, GeneratedChange{name, "added"})
-		case sameGenerated(now, next):
-		case alone:
-			c.notes = append(c.notes, fmt.Sprintf("MachineConfig %s of the files is not what this version makes of the settings in them; the file counts", name))
-		case !c.touched["MachineConfig /"+name] && old != nil && sameGenerated(old, next):
-			// The files do not change it.
-		default:
-			if old != nil && !c.touched["MachineConfig /"+name] && !sameGenerated(now, old) {
-				c.notes = append(c.notes, fmt.Sprintf("MachineConfig %s is not what this version makes of the present settings; all of it is made anew", name))
-			}
-			c.configs[name] = next
-			out = append(out, GeneratedChange{name, "changed"})
+		if change := c.adoptOne(name, was.Configs[name], will.Configs[name], alone); change != "" {
+			out = append(out, GeneratedChange{name, change})
 		}
 	}
 	return out
+}
+
+// adoptOne takes over one config and says what became of it; empty: nothing.
+func (c *cluster) adoptOne(name string, old, next *mcfgv1.MachineConfig, alone bool) string {
+	now := c.configs[name]
+	given := c.touched["MachineConfig /"+name]
+	same := old != nil && next != nil && sameGenerated(old, next) // the files do not change it
+	switch {
+	case next == nil && now == nil:
+		return ""
+	case next == nil:
+		delete(c.configs, name)
+		return "removed"
+	case now == nil && same:
+		return "" // it is missing with and without the files
+	case now == nil:
+		c.configs[name] = next
+		return "added"
+	case sameGenerated(now, next) || same && !given:
+		return ""
+	case alone:
+		c.notes = append(c.notes, fmt.Sprintf("MachineConfig %s of the files is not what this version makes of the settings in them; the file counts", name))
+		return ""
+	}
+	if old != nil && !given && !sameGenerated(now, old) {
+		c.notes = append(c.notes, fmt.Sprintf("MachineConfig %s is not what this version makes of the present settings; all of it is made anew", name))
+	}
+	c.configs[name] = next
+	return "changed"
 }
 
 func sameGenerated(a, b *mcfgv1.MachineConfig) bool {

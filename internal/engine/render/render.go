@@ -55,6 +55,9 @@ type Base struct {
 	// Stream is the pool's OS image stream, "" if it names none. Then no
 	// fragment may set another OS image.
 	Stream string
+	// ByName merges in the order of names alone, as controllers of releases
+	// before 4.15 did: a worker's config may then beat a custom pool's own.
+	ByName bool
 }
 
 // Result is a rendered config.

@@ -69,6 +69,15 @@ func Order(fragments []Fragment) ([]Fragment, error) {
 	return append(out, others...), nil
 }
 
+// order is Order, or names alone.
+func (b Base) order(fragments []Fragment) ([]Fragment, error) {
+	ordered, err := Order(fragments)
+	if err == nil && b.ByName {
+		slices.SortStableFunc(ordered, byName)
+	}
+	return ordered, err
+}
+
 // Render selects the pool's fragments, checks and merges them and names the
 // result. The order of the input does not matter; names must be distinct. The
 // error of a fragment that may not be is *Error.
@@ -95,7 +104,7 @@ func RenderSelected(pool string, selected []Fragment, base Base) (Result, error)
 		}
 		sources[selected[i].Name] = source
 	}
-	ordered, err := Order(selected)
+	ordered, err := base.order(selected)
 	if err != nil {
 		return Result{}, err
 	}
