@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,7 +40,7 @@ type faceController struct {
 // New returns the controller of that name; see Faces.
 func New(name string, c client.Client, clk clock.PassiveClock) kube.Controller {
 	f := &faceController{name: name, faces: Faces(name), client: c, clock: clk}
-	return kube.Controller{
+	out := kube.Controller{
 		Name:    name,
 		For:     &configv1.ClusterOperator{},
 		Changed: func(_, _ client.Object) bool { return true },
@@ -52,6 +53,10 @@ func New(name string, c client.Client, clk clock.PassiveClock) kube.Controller {
 		Decide:    f.decide,
 		Reconcile: f.reconcile,
 	}
+	if slices.ContainsFunc(f.faces, func(x Face) bool { return x.Pools }) {
+		out.Watches = append(out.Watches, kube.Watch{Object: &mcfgv1.MachineConfigPool{}, Map: f.all})
+	}
+	return out
 }
 
 func (f *faceController) all(context.Context, client.Reader, client.Object) []types.NamespacedName {
@@ -130,6 +135,13 @@ func (f *faceController) observe(ctx context.Context, r client.Reader, face Face
 		return in, nil, fmt.Errorf("list daemon sets: %w", err)
 	}
 	in.deployments, in.daemonSets = ds.Items, dms.Items
+	if face.Pools {
+		var pools mcfgv1.MachineConfigPoolList
+		if err := r.List(ctx, &pools); err != nil {
+			return in, nil, fmt.Errorf("list pools: %w", err)
+		}
+		in.pools = pools.Items
+	}
 	return in, op, nil
 }
 

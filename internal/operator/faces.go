@@ -49,7 +49,7 @@ func Faces(controller string) []Face {
 	case ControllerMachineConfig:
 		group := "machineconfiguration.openshift.io"
 		return []Face{{
-			Name: "machine-config", Namespace: NamespaceMachineConfig,
+			Name: "machine-config", Namespace: NamespaceMachineConfig, Pools: true,
 			Deployments: []string{"machine-config-controller"}, DaemonSets: []string{"machine-config-server"},
 			Available: "Cluster has deployed [{operator %s}]",
 			Towards:   "Working towards", Resync: "Failed to resync",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -18,6 +19,8 @@ type Face struct {
 	DaemonSets  []string
 	// Available is the message when all is well; %s is the version.
 	Available string
+	// Pools tells that it answers for MachineConfigPools too.
+	Pools bool
 	// Towards and Resync head the messages of progress and failure.
 	Towards, Resync string
 	Related         []configv1.ObjectReference
@@ -42,6 +45,7 @@ type observed struct {
 	current     configv1.ClusterOperatorStatus
 	deployments []appsv1.Deployment
 	daemonSets  []appsv1.DaemonSet
+	pools       []mcfgv1.MachineConfigPool // of faces that answer for them
 }
 
 // shortfall says what a workload lacks and since when it is known to.
@@ -75,6 +79,9 @@ func (f Face) decide(in observed) (configv1.ClusterOperatorStatus, time.Duration
 		wake = f.troubled(in, seen, short, set)
 	}
 	set(configv1.OperatorUpgradeable, configv1.ConditionTrue, reasonAsExpected, "")
+	if f.Pools {
+		judgePools(&out, in, set)
+	}
 	return out, wake
 }
 
