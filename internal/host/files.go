@@ -14,7 +14,13 @@ const maxLinks = 40
 
 // temporary is what a file is called until it is whole. One name for each file: a
 // killed process leaves one beside it at most, which the next write takes away.
-func temporary(p string) string { return path.Join(path.Dir(p), "."+path.Base(p)+".millwright") }
+func temporary(p string) string {
+	base := path.Base(p)
+	// The longest names there are leave no room for an addition.
+	return path.Join(path.Dir(p), "."+base[:min(len(base), 200)]+temporarySuffix)
+}
+
+const temporarySuffix = ".millwright"
 
 // files is Files over a Disk.
 type files struct{ disk Disk }

@@ -22,7 +22,7 @@ type Options struct {
 	System System
 	// Wrap lays something over the disk, e.g. a Faulty; nil: nothing.
 	Wrap func(Disk) Disk
-	// Watcher tells of changes below folders; nil: none.
+	// Watcher tells of changes below folders; nil: inotify.
 	Watcher Watcher
 }
 
@@ -44,6 +44,9 @@ func New(root string, o Options) (Host, error) {
 	d, err := openRoot(root)
 	if err != nil {
 		return nil, fmt.Errorf("open root: %w", err)
+	}
+	if o.Watcher == nil {
+		o.Watcher = inotify{dir: root}
 	}
 	return newMachine(d, o), nil
 }
@@ -113,7 +116,8 @@ func (m *machine) observeFile(p string, blobs transition.Blobs) (transition.Stat
 	case info.Mode&uint32(fs.ModeSymlink) != 0:
 		target, err := m.files.ReadLink(p)
 		return transition.State{Type: transition.Link, Target: target}, err
-	case info.Mode&uint32(fs.ModeDir) != 0:
+	case info.Mode&uint32(fs.ModeType) != 0:
+		// A pipe or device is as little to be written over as a folder.
 		s.Type = transition.Dir
 		return s, nil
 	}
@@ -202,6 +206,9 @@ func (m *machine) Facts(ctx context.Context) (transition.Facts, error) {
 	f.TrustAnchors = m.trustAnchors()
 	if err := m.sys.Facts(ctx, &f); err != nil {
 		return f, fmt.Errorf("look at the system: %w", err)
+	}
+	if f.Live {
+		m.mounts(&f)
 	}
 	return f, nil
 }

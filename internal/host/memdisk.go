@@ -15,6 +15,41 @@ import (
 type memory struct {
 	mu   sync.RWMutex
 	root *inode
+
+	watchers map[int]watcher
+	nextID   int
+}
+
+// watcher is told each path that changes, and whether names of folders or links did.
+type watcher func(p string, tree bool)
+
+// observe tells w of every change until stop is called.
+func (m *memory) observe(w watcher) (stop func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.watchers == nil {
+		m.watchers = map[int]watcher{}
+	}
+	m.nextID++
+	id := m.nextID
+	m.watchers[id] = w
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.watchers, id)
+	}
+}
+
+// tell is called without the lock.
+func (m *memory) tell(tree bool, paths ...string) {
+	m.mu.RLock()
+	list := slices.Collect(maps.Values(m.watchers))
+	m.mu.RUnlock()
+	for _, w := range list {
+		for _, p := range paths {
+			w(p, tree)
+		}
+	}
 }
 
 // inode is a file, a link or a folder.
@@ -105,6 +140,14 @@ func (m *memory) folder(op, p string) (*inode, error) {
 
 // add puts a new node at a free path.
 func (m *memory) add(op, p string, n *inode) error {
+	err := m.insert(op, p, n)
+	if err == nil {
+		m.tell(n.kind != 0, p)
+	}
+	return err
+}
+
+func (m *memory) insert(op, p string, n *inode) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	parent, err := m.folder(op, p)
@@ -120,6 +163,14 @@ func (m *memory) add(op, p string, n *inode) error {
 
 // change does something to the node at a path.
 func (m *memory) change(op, p string, do func(*inode) error) error {
+	err := m.update(op, p, do)
+	if err == nil && op != "sync" {
+		m.tell(false, p)
+	}
+	return err
+}
+
+func (m *memory) update(op, p string, do func(*inode) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, err := m.find(op, p)
@@ -237,42 +288,95 @@ func (m *memory) SyncDir(p string) error {
 }
 
 func (m *memory) Rename(from, to string) error {
+	tree, err := m.move(from, to)
+	if err == nil {
+		m.tell(tree, from, to)
+	}
+	return err
+}
+
+func (m *memory) move(from, to string) (tree bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a, err := m.folder("rename", from)
 	if err != nil {
-		return err
+		return false, err
 	}
 	b, err := m.folder("rename", to)
 	if err != nil {
-		return err
+		return false, err
 	}
 	n, old := a.entries[path.Base(from)], b.entries[path.Base(to)]
 	switch {
 	case n == nil:
-		return fault("rename", from, syscall.ENOENT)
+		return false, fault("rename", from, syscall.ENOENT)
+	case n == old:
+		return false, nil
+	case strings.HasPrefix(to, from+"/"):
+		return false, fault("rename", to, syscall.EINVAL)
 	case old != nil && old.kind == kindDir && n.kind != kindDir:
-		return fault("rename", to, syscall.EISDIR)
+		return false, fault("rename", to, syscall.EISDIR)
+	case old != nil && old.kind != kindDir && n.kind == kindDir:
+		return false, fault("rename", to, syscall.ENOTDIR)
+	case old != nil && len(old.entries) > 0:
+		return false, fault("rename", to, syscall.ENOTEMPTY)
 	}
 	delete(a.entries, path.Base(from))
 	b.entries[path.Base(to)] = n
-	return nil
+	return n.kind != 0 || old != nil && old.kind != 0, nil
 }
 
 func (m *memory) Remove(p string) error {
+	n, err := m.take(p)
+	if err == nil {
+		m.tell(n.kind != 0, p)
+	}
+	return err
+}
+
+// take removes an entry and returns what it was.
+func (m *memory) take(p string) (*inode, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	parent, err := m.folder("remove", p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n := parent.entries[path.Base(p)]
 	if n == nil {
-		return fault("remove", p, syscall.ENOENT)
+		return nil, fault("remove", p, syscall.ENOENT)
 	}
 	if n.kind == kindDir && len(n.entries) > 0 {
-		return fault("remove", p, syscall.ENOTEMPTY)
+		return nil, fault("remove", p, syscall.ENOTEMPTY)
 	}
 	delete(parent.entries, path.Base(p))
-	return nil
+	return n, nil
+}
+
+// sync makes everything durable, as an orderly shutdown does.
+func (m *memory) sync() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.root.saveAll()
+}
+
+func (n *inode) saveAll() {
+	n.save()
+	for _, e := range n.entries {
+		e.saveAll()
+	}
+}
+
+// empty gives a volatile folder its state after a boot. An absent one stays absent.
+func (m *memory) empty(p string, mode uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	parent, err := m.folder("boot", p)
+	if err != nil {
+		return
+	}
+	n := newFolder(mode)
+	n.save()
+	parent.entries[path.Base(p)] = n
+	parent.save()
 }

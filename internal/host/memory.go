@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strconv"
@@ -76,12 +77,12 @@ func (m *Memory) Boot(powerCut bool, fault *Faulty) *Memory {
 	mem := m.mem
 	if powerCut {
 		mem = mem.crash()
+	} else {
+		mem.sync()
 	}
-	for _, dir := range []string{"tmp", "run"} {
-		mem.mu.Lock()
-		mem.root.entries[dir] = newFolder(0o755)
-		mem.mu.Unlock()
-	}
+	mem.empty("/tmp", 0o777|uint32(fs.ModeSticky))
+	mem.empty("/run", 0o755)
+	mem.empty("/dev/shm", 0o777|uint32(fs.ModeSticky))
 	return assemble(mem, m.sys.boot(), fault)
 }
 

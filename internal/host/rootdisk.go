@@ -191,7 +191,14 @@ func (d *rooted) Chmod(p string, mode uint32) error {
 			m |= bit
 		}
 	}
-	return named(p, d.root.Chmod(rel(p), m))
+	f, err := d.root.OpenFile(rel(p), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return named(p, d.root.Chmod(rel(p), m)) // our own file, closed to its owner
+	}
+	if err != nil {
+		return named(p, err)
+	}
+	return named(p, errors.Join(f.Chmod(m), f.Close()))
 }
 
 func (d *rooted) Chown(p string, uid, gid int) error {

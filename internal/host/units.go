@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 
 	"millwright.io/millwright/internal/engine/transition"
 )
@@ -18,6 +19,9 @@ var unitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/loca
 
 // presetDirs are where it looks for presets.
 var presetDirs = []string{"/etc/systemd/system-preset", "/run/systemd/system-preset", "/usr/local/lib/systemd/system-preset", "/usr/lib/systemd/system-preset", "/lib/systemd/system-preset"}
+
+// dependencyDirs are the folders of links that pull a unit in, by their ending.
+var dependencyDirs = []string{".wants", ".requires", ".upholds"}
 
 // linkSep stands between path and target of a link in a State.
 const linkSep = "\x00"
@@ -36,7 +40,7 @@ func (m *machine) readLinks() (*unitLinks, error) {
 		return nil, err
 	}
 	for _, name := range top {
-		if strings.HasSuffix(name, ".wants") || strings.HasSuffix(name, ".requires") {
+		if slices.Contains(dependencyDirs, path.Ext(name)) {
 			dir := path.Join(unitDirs[0], name)
 			inner, err := m.list(dir)
 			if err != nil {
@@ -65,12 +69,15 @@ func (m *machine) collect(out *unitLinks, p, unit string) {
 		}
 	}
 	out.by[unit] = append(out.by[unit], p+linkSep+target)
+	if t := template(unit); t != "" {
+		out.by[t] = append(out.by[t], p+linkSep+target)
+	}
 }
 
 // list is ReadDir, with nothing for a folder that is not there.
 func (m *machine) list(dir string) ([]string, error) {
 	names, err := m.files.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
 	return names, err
@@ -90,16 +97,29 @@ func (m *machine) observeUnit(ctx context.Context, unit string, links *unitLinks
 // isEnabled is the word of systemctl is-enabled.
 func (m *machine) isEnabled(unit string, linked bool) string {
 	for i, word := range []string{"masked", "masked-runtime"} {
-		if target, err := m.files.ReadLink(path.Join(unitDirs[i], unit)); err == nil && target == "/dev/null" {
+		if m.masks(path.Join(unitDirs[i], unit)) {
 			return word
 		}
 	}
 	file := m.unitFile(unit)
 	if file == "" {
+		for _, dir := range generatorDirs {
+			if _, err := m.files.Lstat(path.Join(dir, unit)); err == nil {
+				return "generated"
+			}
+		}
 		return "not-found"
 	}
 	if linked {
 		return "enabled"
+	}
+	if target, err := m.files.ReadLink(file); err == nil {
+		if path.Base(target) != unit {
+			return "alias"
+		}
+		if !below(target, unitDirs) {
+			return "linked"
+		}
 	}
 	i := m.install(file)
 	switch {
@@ -111,12 +131,38 @@ func (m *machine) isEnabled(unit string, linked bool) string {
 	return "disabled"
 }
 
+// generatorDirs hold units that are made at each boot.
+var generatorDirs = []string{"/run/systemd/generator.early", "/run/systemd/generator", "/run/systemd/generator.late"}
+
+// masks tells that a unit file is empty or leads to /dev/null.
+func (m *machine) masks(p string) bool {
+	info, err := m.files.Lstat(p)
+	if err != nil {
+		return false
+	}
+	if info.Mode&kindLink == 0 {
+		return info.Mode&kindDir == 0 && info.Size == 0
+	}
+	target, err := m.files.ReadLink(p)
+	return err == nil && target == "/dev/null"
+}
+
+// template is what a unit is an instance of: foo@.service for foo@a.service, "" for
+// what is none.
+func template(unit string) string {
+	prefix, rest, ok := strings.Cut(unit, "@")
+	if !ok || path.Ext(rest) == rest {
+		return ""
+	}
+	return prefix + "@" + path.Ext(rest)
+}
+
 // unitFile is the file that systemd would load for a unit; an instance has its
 // template's. "" if there is none.
 func (m *machine) unitFile(unit string) string {
 	names := []string{unit}
-	if prefix, rest, ok := strings.Cut(unit, "@"); ok && strings.Index(rest, ".") > 0 {
-		names = append(names, prefix+"@"+path.Ext(rest))
+	if t := template(unit); t != "" {
+		names = append(names, t)
 	}
 	for _, name := range names {
 		for _, dir := range unitDirs {
@@ -152,25 +198,39 @@ func isUnit(name string) bool { return slices.Contains(unitTypes, path.Ext(name)
 
 // install is the [Install] section of a unit.
 type install struct {
-	wantedBy, requiredBy, alias, also []string
-	defaultInstance                   string
+	wantedBy, requiredBy, upheldBy, alias, also []string
+	defaultInstance                             string
 }
 
 func (i install) empty() bool {
-	return len(i.wantedBy)+len(i.requiredBy)+len(i.alias) == 0
+	return len(i.wantedBy)+len(i.requiredBy)+len(i.upheldBy)+len(i.alias) == 0
 }
 
-// install reads a unit's section; an unreadable file has none.
+// install reads a unit's section and those of its drop-ins in /etc; an unreadable
+// file has none.
 func (m *machine) install(file string) install {
-	raw, err := m.files.ReadFile(file)
-	if err != nil {
-		return install{}
+	var i install
+	read := func(p string) {
+		if raw, err := m.files.ReadFile(p); err == nil {
+			i.read(string(raw))
+		}
 	}
-	return parseInstall(string(raw))
+	read(file)
+	dropins := path.Join(unitDirs[0], path.Base(file)+".d")
+	names, err := m.list(dropins)
+	if err != nil {
+		return i
+	}
+	for _, n := range names {
+		if strings.HasSuffix(n, ".conf") {
+			read(path.Join(dropins, n))
+		}
+	}
+	return i
 }
 
-func parseInstall(text string) install {
-	var i install
+// read adds what the text of a unit or drop-in says.
+func (i *install) read(text string) {
 	section := ""
 	for line := range strings.Lines(joinContinued(text)) {
 		line = strings.TrimSpace(line)
@@ -186,7 +246,6 @@ func parseInstall(text string) install {
 		key, value, _ := strings.Cut(line, "=")
 		i.set(strings.TrimSpace(key), strings.Fields(value))
 	}
-	return i
 }
 
 func joinContinued(text string) string { return strings.ReplaceAll(text, "\\\n", " ") }
@@ -204,6 +263,8 @@ func (i *install) set(key string, words []string) {
 		add(&i.wantedBy)
 	case "RequiredBy":
 		add(&i.requiredBy)
+	case "UpheldBy":
+		add(&i.upheldBy)
 	case "Alias":
 		add(&i.alias)
 	case "Also":
@@ -224,7 +285,9 @@ func (m *machine) performUnit(ctx context.Context, step transition.Step) error {
 	}
 	word := want.Value
 	if word == "preset" {
-		word = m.preset(unit)
+		if word = m.preset(unit); word == "enabled" && !m.canEnable(unit) {
+			return nil // presets are wishes
+		}
 	}
 	switch word {
 	case "enabled":
@@ -262,6 +325,11 @@ func (m *machine) restoreLinks(unit string, want []string) error {
 	return nil
 }
 
+// canEnable tells that a unit has a file and is not masked.
+func (m *machine) canEnable(unit string) bool {
+	return m.unitFile(unit) != "" && !m.masks(path.Join(unitDirs[0], unit)) && !m.masks(path.Join(unitDirs[1], unit))
+}
+
 // enable makes the links that a unit's [Install] section asks for.
 func (m *machine) enable(unit string, seen map[string]bool) error {
 	if seen[unit] || len(seen) > maxAlso {
@@ -272,27 +340,15 @@ func (m *machine) enable(unit string, seen map[string]bool) error {
 	if file == "" {
 		return fmt.Errorf("error enabling units: unit %s does not exist", unit)
 	}
-	if target, err := m.files.ReadLink(path.Join(unitDirs[0], unit)); err == nil && target == "/dev/null" {
+	if !m.canEnable(unit) {
 		return fmt.Errorf("error enabling units: unit %s is masked", unit)
 	}
 	i := m.install(file)
-	name := instance(unit, i.defaultInstance)
-	var links []string
-	for _, t := range i.wantedBy {
-		links = append(links, path.Join(unitDirs[0], t+".wants", name))
-	}
-	for _, t := range i.requiredBy {
-		links = append(links, path.Join(unitDirs[0], t+".requires", name))
-	}
-	for _, a := range i.alias {
-		if a != name {
-			links = append(links, path.Join(unitDirs[0], a))
-		}
+	links, err := i.links(unit)
+	if err != nil {
+		return fmt.Errorf("error enabling units: %w", err)
 	}
 	for _, p := range links {
-		if strings.Contains(strings.TrimPrefix(p, unitDirs[0]), "..") {
-			return fmt.Errorf("error enabling units: unit %s: [Install] names %s", unit, p)
-		}
 		if have, err := m.files.ReadLink(p); err == nil && have == file {
 			continue
 		}
@@ -301,11 +357,57 @@ func (m *machine) enable(unit string, seen map[string]bool) error {
 		}
 	}
 	for _, other := range i.also {
+		if !isUnit(other) || !m.canEnable(other) {
+			continue // as systemd does: what stands beside is no condition
+		}
 		if err := m.enable(other, seen); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// links are the paths of the links that enable a unit. A template without an
+// instance has none.
+func (i install) links(unit string) ([]string, error) {
+	name := instance(unit, i.defaultInstance)
+	if strings.Contains(name, "@.") {
+		return nil, nil
+	}
+	var out []string
+	for _, by := range []struct {
+		names  []string
+		suffix string
+	}{{i.wantedBy, ".wants"}, {i.requiredBy, ".requires"}, {i.upheldBy, ".upholds"}} {
+		for _, t := range by.names {
+			t = specifiers(t, name)
+			if !isUnit(t) || strings.Contains(t, "/") {
+				return nil, fmt.Errorf("unit %s: [Install] names %q, which is no unit", unit, t)
+			}
+			out = append(out, path.Join(unitDirs[0], t+by.suffix, name))
+		}
+	}
+	for _, a := range i.alias {
+		a = specifiers(a, name)
+		if path.Ext(a) != path.Ext(name) || strings.Contains(a, "/") {
+			return nil, fmt.Errorf("unit %s: [Install] has the alias %q, which is no %s", unit, a, strings.TrimPrefix(path.Ext(name), "."))
+		}
+		if a != name {
+			out = append(out, path.Join(unitDirs[0], a))
+		}
+	}
+	return out, nil
+}
+
+// specifiers puts in what systemd's percent signs mean in an [Install] section.
+func specifiers(s, unit string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	stem := strings.TrimSuffix(unit, path.Ext(unit))
+	prefix, inst, _ := strings.Cut(stem, "@")
+	last := prefix[strings.LastIndex(prefix, "-")+1:]
+	return strings.NewReplacer("%%", "%", "%n", unit, "%N", stem, "%p", prefix, "%P", prefix, "%i", inst, "%I", inst, "%j", last, "%J", last).Replace(s)
 }
 
 // instance is the unit that enabling a template enables.

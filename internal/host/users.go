@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"millwright.io/millwright/internal/engine/transition"
 )
@@ -101,6 +102,9 @@ func (m *machine) ownFolder(dir string, attr Attr) error {
 		}
 	} else if err != nil {
 		return rename(dir, err)
+	} else if info.Mode&kindDir == 0 {
+		// Following a link that the user made would give away what it leads to.
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
 	} else if info.UID == attr.UID && info.Mode&0o777 == 0o700 {
 		return nil
 	}
@@ -178,7 +182,11 @@ func (m *machine) editShadow(user string, hash []byte) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("set password of %s: %w", user, err)
 	}
-	lines := slices.Collect(strings.Lines(string(raw)))
+	text := string(raw)
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	lines := slices.Collect(strings.Lines(text))
 	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, user+":") })
 	switch {
 	case at < 0 && hash == nil:
