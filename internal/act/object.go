@@ -26,6 +26,8 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 		return r.deleteMachine(ctx, a)
 	case plan.AdoptMachine:
 		return r.adoptMachine(ctx, a)
+	case plan.ReleaseMachine:
+		return r.releaseMachine(ctx, a)
 	case plan.AddFinalizer:
 		return r.change(ctx, a, kube.OptimisticLock())
 	case plan.RemoveFinalizer:
@@ -182,6 +184,14 @@ func (r *run) adoptMachine(ctx context.Context, a plan.AdoptMachine) error {
 	}
 	r.note(func(o *Outcome) { o.Adopted = append(o.Adopted, a.Name) })
 	return nil
+}
+
+func (r *run) releaseMachine(ctx context.Context, a plan.ReleaseMachine) error {
+	obj, _ := r.target(a)
+	if a.UID != "" && string(obj.GetUID()) != a.UID {
+		return nil // another one bears the name now
+	}
+	return ignoreNotFound(r.patch(ctx, obj, a, kube.OptimisticLock()))
 }
 
 // change patches what the action means, by default the decided object.

@@ -84,6 +84,18 @@ func seed(s Set, uids []string) [sha256.Size]byte {
 	return sum
 }
 
+// Suffix returns the i-th five characters that the parts of a seed give, of
+// the alphabet that generateName draws from. The order of the parts matters.
+func Suffix(seed []string, i uint64) string {
+	h := sha256.New()
+	for _, s := range seed {
+		field(h, s)
+	}
+	var sum [sha256.Size]byte
+	h.Sum(sum[:0])
+	return suffix(sum, i)
+}
+
 // field writes s with its length, so that neighbours cannot run together.
 func field(h hash.Hash, s string) {
 	var n [8]byte

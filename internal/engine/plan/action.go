@@ -42,6 +42,9 @@ type (
 	DeleteMachine struct{ Name, UID string }
 	// AdoptMachine makes the decided set the controller of a Machine.
 	AdoptMachine struct{ Name, UID string }
+	// ReleaseMachine takes the decided set's owner reference off a Machine
+	// that still has this UID; one that is gone is released.
+	ReleaseMachine struct{ Name, UID string }
 	// AddFinalizer puts the dialect's finalizer on the decided object.
 	AddFinalizer struct{}
 	// RemoveFinalizer takes it off again; the object may vanish.
@@ -109,6 +112,9 @@ func (a DeleteMachine) String() string  { return "delete machine " + a.Name }
 func (AdoptMachine) isAction()          {}
 func (AdoptMachine) isObjectAction()    {}
 func (a AdoptMachine) String() string   { return "adopt machine " + a.Name }
+func (ReleaseMachine) isAction()        {}
+func (ReleaseMachine) isObjectAction()  {}
+func (a ReleaseMachine) String() string { return "release machine " + a.Name }
 func (AddFinalizer) isAction()          {}
 func (AddFinalizer) isObjectAction()    {}
 func (AddFinalizer) String() string     { return "add finalizer" }
