@@ -152,7 +152,11 @@ func (c *controller) report(ctx context.Context, pool *machineconfigv1.MachineCo
 		st.Conditions = withCondition(st.Conditions, o, c.Clock.Now())
 	}
 	measure(p, s)
-	err := kube.PatchStatus(ctx, c.Client, pool, after, kube.OptimisticLock())
+	before := pool
+	if pool.Status.ObservedGeneration == 0 {
+		before = unset(pool) // so that zeros are written, too, and columns show them
+	}
+	err := kube.PatchStatus(ctx, c.Client, before, after, kube.OptimisticLock())
 	switch {
 	case apierrors.IsConflict(err):
 		return fragment.CacheLag, nil // somebody else was first
@@ -172,6 +176,14 @@ func (c *controller) report(ctx context.Context, pool *machineconfigv1.MachineCo
 		}
 	}
 	return 0, nil
+}
+
+// unset returns a pool whose counters differ from any that can be.
+func unset(pool *machineconfigv1.MachineConfigPool) *machineconfigv1.MachineConfigPool {
+	out := pool.DeepCopy()
+	s := &out.Status
+	s.MachineCount, s.ReadyMachineCount, s.UpdatedMachineCount, s.UnavailableMachineCount, s.DegradedMachineCount = -1, -1, -1, -1, -1
+	return out
 }
 
 // ours are conditions that the original does not have.
