@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/dialect/machineconfig/firstboot"
+	"millwright.io/millwright/internal/dialect/machineconfig/noderecord"
 	"millwright.io/millwright/internal/dialect/machineconfig/wire"
 	"millwright.io/millwright/internal/operator"
 )
@@ -23,9 +24,13 @@ func firstBootCaches(controllers []string, out map[client.Object]cache.ByObject)
 	out[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: own}
 }
 
-// setupMachineConfigOperator keeps what first boots need, and the ClusterOperator.
+// setupMachineConfigOperator keeps what first boots need, a record of
+// each Node, and the ClusterOperator.
 func setupMachineConfigOperator(e env) error {
 	if err := firstboot.New(firstboot.Deps{Client: e.mgr.GetClient(), Clock: e.clk, Log: e.log}).Setup(e.mgr); err != nil {
+		return err
+	}
+	if err := noderecord.New(noderecord.Deps{Client: e.mgr.GetClient()}).Setup(e.mgr); err != nil {
 		return err
 	}
 	return operator.New(operator.ControllerMachineConfig, e.mgr.GetClient(), e.clk).Setup(e.mgr)
