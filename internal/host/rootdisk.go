@@ -55,18 +55,35 @@ func named(p string, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &pe):
-		// openat, lstatat and their kin are nobody's words.
-		return &fs.PathError{Op: strings.TrimSuffix(pe.Op, "at"), Path: p, Err: pe.Err}
+		return &fs.PathError{Op: word(pe.Op), Path: p, Err: pe.Err}
 	case errors.As(err, &le):
-		return &fs.PathError{Op: strings.TrimSuffix(le.Op, "at"), Path: p, Err: le.Err}
+		return &fs.PathError{Op: word(le.Op), Path: p, Err: le.Err}
 	}
 	return err
+}
+
+// cause takes operation and path off an error.
+func cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// word is an operation as package os calls it: openat and its kin are nobody's words.
+func word(op string) string {
+	op = strings.TrimSuffix(op, "at")
+	if op == "unlink" {
+		return "remove"
+	}
+	return op
 }
 
 func (d *rooted) Lstat(p string) (Info, error) {
 	fi, err := d.root.Lstat(rel(p))
 	if err != nil {
-		return Info{}, named(p, err)
+		return Info{}, &fs.PathError{Op: "lstat", Path: p, Err: cause(err)}
 	}
 	info := Info{Mode: uint32(fi.Mode()), Size: fi.Size()}
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
