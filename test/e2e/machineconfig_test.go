@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,4 +102,46 @@ func TestSourcesAreRefusedAtTheDoor(t *testing.T) {
 	} {
 		w.until(t, piped(row.manifest, "oc apply --dry-run=server -f - 2>&1 || true"), time.Minute, has("denied the request", row.want))
 	}
+}
+
+// TestPlanOfSettingsIsWhatTheWorldDoes plans a KubeletConfig and mirrors on the
+// live world and on files of it, finds both plans the same, applies them, and
+// finds the pools at the planned names; gone, the pools aim at what they did
+// before.
+func TestPlanOfSettingsIsWhatTheWorldDoes(t *testing.T) {
+	w := sharedWorld(t)
+	before := w.until(t, poolTarget, time.Minute, has("rendered-worker-"))
+	const settings = `apiVersion: machineconfiguration.openshift.io/v1
+kind: KubeletConfig
+metadata: {name: e2e-max-pods}
+spec:
+  machineConfigPoolSelector: {matchLabels: {pools.operator.machineconfiguration.openshift.io/worker: ""}}
+  kubeletConfig: {maxPods: 500}
+---
+apiVersion: config.openshift.io/v1
+kind: ImageDigestMirrorSet
+metadata: {name: e2e-mirrors}
+spec:
+  imageDigestMirrors: [{source: registry.example.com/team, mirrors: [mirror.example.com/team]}]
+`
+	const target = ` -o json | jq -r '.pools[] | select(.pool == "worker") | "\(.new) \(.action) \(.forcedBy)"'`
+	const dump = `mkdir -p $HOME/dump && oc get mc,mcp,controllerconfig,kubeletconfigs,containerruntimeconfigs -o yaml >$HOME/dump/a.yaml
+for kind in images featuregates nodes apiservers infrastructures imagedigestmirrorsets imagetagmirrorsets; do oc get $kind.config.openshift.io -o yaml >$HOME/dump/$kind.yaml; done
+oc get nodes,machineconfigurations.operator.openshift.io -o yaml >$HOME/dump/n.yaml
+`
+	live := strings.TrimSpace(w.sh(t, piped(settings, "millwright plan -f -"+target)))
+	files := strings.TrimSpace(w.sh(t, dump+piped(settings, "millwright plan -f - --from $HOME/dump"+target)))
+	if live != files || !strings.Contains(live, "reboot file /etc/kubernetes/kubelet.conf") {
+		t.Fatalf("live %q, files %q", live, files)
+	}
+	verbs := w.sh(t, "grep -h '\"userAgent\":\"millwright-plan' "+filepath.Join(w.dir, "logs", "audit.log")+" | jq -r .verb | sort -u | xargs")
+	if got := strings.Fields(verbs); len(got) == 0 || slices.ContainsFunc(got, func(v string) bool { return v != "get" && v != "list" }) {
+		t.Errorf("the audit log shows of plan: %q", verbs)
+	}
+	w.sh(t, piped(settings, "oc apply -f -"))
+	gone := "oc delete kubeletconfig/e2e-max-pods imagedigestmirrorsets.config.openshift.io/e2e-mirrors --ignore-not-found"
+	defer w.sh(t, gone)
+	w.until(t, poolTarget, time.Minute, has(strings.Fields(live)[0]))
+	w.sh(t, gone)
+	w.until(t, poolTarget, time.Minute, has(before))
 }
