@@ -374,6 +374,9 @@ func (i install) links(unit string) ([]string, error) {
 	if strings.Contains(name, "@.") {
 		return nil, nil
 	}
+	if strings.Contains(name, "/") {
+		return nil, fmt.Errorf("unit %s: [Install] has the default instance %q, which is no part of a name", unit, i.defaultInstance)
+	}
 	var out []string
 	for _, by := range []struct {
 		names  []string
