@@ -9,6 +9,7 @@ func (Codec) Rules() []cloud.Rule {
 	return []cloud.Rule{
 		{ID: "azure-capacity-reservation"},
 		{ID: "azure-confidential-vm"},
+		{ID: RuleInternalLoadBalancer},
 		{ID: "azure-credentials"},
 		{ID: "azure-data-disk-caching"},
 		{ID: "azure-data-disk-deletion"},
