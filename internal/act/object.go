@@ -44,9 +44,9 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 		return r.delete(ctx, obj, "")
 	case plan.CreateConfig, plan.UpdateConfig, plan.DeleteConfig:
 		return r.config(ctx, a)
-	case plan.SetDesiredConfig:
+	case plan.SetDesiredConfig, plan.AnswerDrain:
 		return ignoreNotFound(r.change(ctx, a))
-	case plan.BeginDrain, plan.AnswerDrain:
+	case plan.BeginDrain:
 		// The lock keeps a cordon that somebody makes at the same moment.
 		return ignoreNotFound(r.change(ctx, a, kube.OptimisticLock()))
 	case plan.RecordInstance, plan.MarkForRepair, plan.SetTarget, plan.Annotate:

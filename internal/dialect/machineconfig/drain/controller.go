@@ -148,10 +148,12 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		c.settled(key.Name)
 		return reconcile.Result{}, nil
 	}
-	kube.LogNotes(c.Log, c.fresh(m, d))
 	out, actErr := c.act.Run(ctx, &node, binding(c.Clock), nil, d.Actions)
 	if apierrors.IsConflict(actErr) {
 		return kube.Result(fragment.CacheLag) // somebody else wrote the Node
+	}
+	if actErr == nil {
+		kube.LogNotes(c.Log, c.fresh(m, d))
 	}
 	d.Status = c.again(in, d.Status, out)
 	repErr := c.report(ctx, &node, out, m, d, actErr)

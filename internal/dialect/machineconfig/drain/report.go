@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/act"
+	"millwright.io/millwright/internal/dialect/machineconfig/fragment"
 	"millwright.io/millwright/internal/dialect/machineconfig/wire"
 	"millwright.io/millwright/internal/engine/plan"
 	"millwright.io/millwright/internal/engine/rollout"
@@ -69,7 +70,7 @@ func (c *controller) report(ctx context.Context, node *corev1.Node, out act.Outc
 		return nil // it is told by the error
 	}
 	evs := append(d.Events, c.complaints(node.Name, m, d.Status)...)
-	kube.RecordEvents(c.Recorder, node, evs)
+	kube.RecordEvents(c.Recorder, fragment.Involved(node), evs)
 	measure(node.Name, d.Status)
 	noteErr := c.note(ctx, after, d.Status)
 	return errors.Join(noteErr, c.record(ctx, node, m, d.Status))

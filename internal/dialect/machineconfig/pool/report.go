@@ -102,7 +102,7 @@ func (c *controller) tell(p *picture, m *memory, d plan.Decision[rollout.Status]
 	if p.pool.Name == wire.PoolMaster {
 		evs = append(evs, m.changes(p)...)
 	}
-	kube.RecordEvents(c.Recorder, p.pool, evs)
+	kube.RecordEvents(c.Recorder, fragment.Involved(p.pool), evs)
 }
 
 // changes are the events about annotations of control plane Nodes.
@@ -171,7 +171,7 @@ func (c *controller) report(ctx context.Context, pool *machineconfigv1.MachineCo
 		kube.LogNotes(c.Log, d.Notes)
 		for _, e := range d.Events {
 			if e.Reason == rollout.ReasonCompleted {
-				kube.RecordEvents(c.Recorder, pool, []plan.Event{e})
+				kube.RecordEvents(c.Recorder, fragment.Involved(pool), []plan.Event{e})
 			}
 		}
 	}
