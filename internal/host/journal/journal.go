@@ -13,6 +13,7 @@ package journal
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,6 +112,9 @@ type Journal struct {
 	end      Kind
 	failures []failure
 	dirty    bool // the file ends in a torn line
+	// BeforeReboot is called right before a reboot is asked for; its error takes the
+	// change back.
+	BeforeReboot func(ctx context.Context, c Change) error
 	// Corrupt says why an unreadable journal was moved aside; "" if it was readable.
 	Corrupt string
 }

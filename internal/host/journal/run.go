@@ -108,6 +108,11 @@ func (j *Journal) perform(ctx context.Context, s transition.Step, blobs transiti
 			return err
 		}
 	}
+	if s.Kind == transition.KindReboot && j.BeforeReboot != nil {
+		if err := j.BeforeReboot(ctx, j.begin.Change); err != nil {
+			return err
+		}
+	}
 	if err := j.host.Perform(ctx, s, blobs); err != nil {
 		return err
 	}
