@@ -96,6 +96,9 @@ func (m *machine) observeUnit(ctx context.Context, unit string, links *unitLinks
 
 // isEnabled is the word of systemctl is-enabled.
 func (m *machine) isEnabled(unit string, linked bool) string {
+	if !isUnit(unit) {
+		return "not-found"
+	}
 	for i, word := range []string{"masked", "masked-runtime"} {
 		if m.masks(path.Join(unitDirs[i], unit)) {
 			return word
@@ -194,7 +197,10 @@ func (m *machine) unitFiles() ([]string, error) {
 
 var unitTypes = []string{".service", ".socket", ".target", ".timer", ".path", ".mount", ".automount", ".swap", ".slice", ".scope", ".device"}
 
-func isUnit(name string) bool { return slices.Contains(unitTypes, path.Ext(name)) }
+// isUnit tells that a name is one of a unit, and of one folder entry.
+func isUnit(name string) bool {
+	return slices.Contains(unitTypes, path.Ext(name)) && len(name) > len(path.Ext(name)) && len(name) < 256 && !strings.ContainsAny(name, "/\x00")
+}
 
 // install is the [Install] section of a unit.
 type install struct {
@@ -277,6 +283,9 @@ func (i *install) set(key string, words []string) {
 // performUnit enables, disables or presets a unit, or restores its links exactly.
 func (m *machine) performUnit(ctx context.Context, step transition.Step) error {
 	unit, want := step.Key, step.After
+	if !isUnit(unit) {
+		return fmt.Errorf("unit %q: this is no name of a unit; want one like crio.service", unit)
+	}
 	if want.Type == transition.Links || want.Type == transition.Absent {
 		return m.restoreLinks(unit, want.Values)
 	}
@@ -374,7 +383,7 @@ func (i install) links(unit string) ([]string, error) {
 	if strings.Contains(name, "@.") {
 		return nil, nil
 	}
-	if strings.Contains(name, "/") {
+	if !isUnit(name) {
 		return nil, fmt.Errorf("unit %s: [Install] has the default instance %q, which is no part of a name", unit, i.defaultInstance)
 	}
 	var out []string
@@ -384,7 +393,7 @@ func (i install) links(unit string) ([]string, error) {
 	}{{i.wantedBy, ".wants"}, {i.requiredBy, ".requires"}, {i.upheldBy, ".upholds"}} {
 		for _, t := range by.names {
 			t = specifiers(t, name)
-			if !isUnit(t) || strings.Contains(t, "/") {
+			if !isUnit(t) {
 				return nil, fmt.Errorf("unit %s: [Install] names %q, which is no unit", unit, t)
 			}
 			out = append(out, path.Join(unitDirs[0], t+by.suffix, name))
@@ -392,7 +401,7 @@ func (i install) links(unit string) ([]string, error) {
 	}
 	for _, a := range i.alias {
 		a = specifiers(a, name)
-		if path.Ext(a) != path.Ext(name) || strings.Contains(a, "/") {
+		if !isUnit(a) || path.Ext(a) != path.Ext(name) {
 			return nil, fmt.Errorf("unit %s: [Install] has the alias %q, which is no %s", unit, a, strings.TrimPrefix(path.Ext(name), "."))
 		}
 		if a != name {

@@ -205,12 +205,18 @@ func FuzzUnitInstall(f *testing.F) {
 	f.Add("a.service", "[Install]\nWantedBy=m.target\nAlias=b.service\nAlso=a.socket\n")
 	f.Add("a@b.service", "[Install]\nWantedBy=%i.target ../../x.target\nDefaultInstance=../x\n")
 	f.Add("a@.service", "[Install]\nRequiredBy=%%/../x.service\\\n y.target\nDefaultInstance=/etc/passwd\n")
+	f.Add(".", "a name that the folder has itself")
 	f.Add("a/../../b.service", "[Install]\nUpheldBy=%n%N%p%j.target\n")
 	f.Fuzz(func(t *testing.T, name, text string) {
 		m := newMachine(newMemory(), Options{})
-		if strings.ContainsAny(name, "/\x00") || m.files.Replace(etc+name, []byte(text), Attr{Mode: 0o644}) != nil {
+		if !isUnit(name) {
+			err := m.Perform(context.Background(), transition.Step{ID: 1, Ref: transition.Ref{Kind: transition.KindUnit, Key: name}, After: transition.State{Type: transition.Value, Value: "enabled"}}, nil)
+			if err == nil {
+				t.Fatalf("%q was enabled", name)
+			}
 			return
 		}
+		must(t, m.files.Replace(etc+name, []byte(text), Attr{Mode: 0o644}))
 		ref := transition.Ref{Kind: transition.KindUnit, Key: name}
 		before := observe(t, m, ref)
 		step := transition.Step{ID: 1, Ref: ref, Before: before, After: transition.State{Type: transition.Value, Value: "enabled"}}
