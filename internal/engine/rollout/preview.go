@@ -20,20 +20,53 @@ func NotReady(n *corev1.Node) string {
 	return ""
 }
 
-// Groups returns for each node, in order, the group in which it goes when at
-// most limit go at a time, from 1; 0 for those that stay. It also returns the
-// number of groups. It is how a preview numbers the nodes of a rollout.
-func Groups(goes []bool, limit int) (groups []int, number int) {
+// Preview is the order of a rollout as it is known before it begins.
+type Preview struct {
+	// Groups says for each node in which group it goes, from 1; 0 for those
+	// that stay. A group goes at the same time.
+	Groups []int
+	Number int // of groups
+	// Waves is the number of waves that are tried one after the other, ≥ 1
+	// when any node goes, and First the number of nodes of the first.
+	Waves, First int
+}
+
+// Foresee returns the groups in which nodes go, in their order, when at most
+// limit go at a time and the settings are s, nil for none.
+func Foresee(s *Settings, nodes []Node, goes []bool, limit int) Preview {
 	limit = max(1, limit)
-	groups = make([]int, len(goes))
-	next := 0
-	for i, g := range goes {
-		if g {
-			groups[i] = next/limit + 1
-			next++
+	p := Preview{Groups: make([]int, len(nodes))}
+	var rest, first []int
+	for i := range nodes {
+		switch {
+		case !goes[i]:
+		case s != nil && s.hasCanary() && len(first) < s.canarySize(len(nodes)) && s.selects(&nodes[i]) && !nodes[i].busy():
+			first = append(first, i)
+		default:
+			rest = append(rest, i)
 		}
 	}
-	return groups, (next + limit - 1) / limit
+	p.First = len(first)
+	wave := func(members []int) {
+		if len(members) == 0 {
+			return
+		}
+		p.Waves++
+		for j, i := range members {
+			p.Groups[i] = p.Number + j/limit + 1
+		}
+		p.Number += (len(members) + limit - 1) / limit
+	}
+	wave(first)
+	for k := 1; len(rest) > 0; k++ {
+		n := len(rest)
+		if len(first) > 0 {
+			n = min(n, s.size(k, len(first), len(nodes)))
+		}
+		wave(rest[:n])
+		rest = rest[n:]
+	}
+	return p
 }
 
 // Order puts nodes into the order in which a preview shows them: those that are
