@@ -105,6 +105,13 @@ func cloudOperator(p Params) *appsv1.Deployment {
 	return deployment(NamespaceCloudOperator, "cluster-cloud-controller-manager-operator", 1, map[string]string{"k8s-app": "cloud-manager-operator"}, spec)
 }
 
+// controlPlaneOperator keeps the ControlPlaneMachineSet and its ClusterOperator.
+func controlPlaneOperator(p Params) *appsv1.Deployment {
+	const name = "control-plane-machine-set-operator"
+	return deployment(NamespaceMachineAPI, name, 1, map[string]string{"k8s-app": name},
+		onControlPlane(name, []container{operatorRow(p, name, name, NamespaceMachineAPI, 9447)}))
+}
+
 func machineAPIOperator(p Params) *appsv1.Deployment {
 	return deployment(NamespaceMachineAPI, "machine-api-operator", 1, map[string]string{"k8s-app": "machine-api-operator"},
 		onControlPlane("machine-api-operator", []container{operatorRow(p, "machine-api-operator", ControllerMachineAPI, NamespaceMachineAPI, 8444)}))

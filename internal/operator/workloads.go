@@ -72,6 +72,7 @@ func Components(p Params) []Component {
 		{"cloud-controller-manager", NamespaceCloudController, "cloud-controller-manager", []client.Object{cloudControllerManager(p), cloudNodeManager(p)}},
 		{"webhook", NamespaceMachineAPI, "millwright-webhook", webhook(p)},
 		{"cluster-cloud-controller-manager-operator", NamespaceCloudOperator, "cluster-cloud-controller-manager", []client.Object{cloudOperator(p)}},
+		{"control-plane-machine-set-operator", NamespaceMachineAPI, "control-plane-machine-set-operator", []client.Object{controlPlaneOperator(p)}},
 		{"machine-api-operator", NamespaceMachineAPI, "machine-api-operator", []client.Object{machineAPIOperator(p)}},
 	}
 }

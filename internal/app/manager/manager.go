@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
+	machinev1 "github.com/openshift/api/machine/v1"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
@@ -25,6 +26,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"millwright.io/millwright/internal/dialect/machineapi/controlplane"
 	"millwright.io/millwright/internal/kube"
 )
 
@@ -73,6 +75,7 @@ var table = map[string]struct {
 	"machine-approver-controller":       {setupApprover, "cluster-machine-approver-leader"},
 	"node-client-approver":              {setupNodeClientApprover, "cluster-machine-approver-leader"},
 	"cloud-node-controller":             {setupCloudNode("cloud-node-controller"), "cloud-controller-manager"},
+	controlplane.Controller:             {setupControlPlane, "control-plane-machine-set-leader"},
 	"machine-api-operator":              {setupOperator("machine-api-operator"), "machine-api-operator"},
 	"cloud-controller-manager-operator": {setupOperator("cloud-controller-manager-operator"), "cluster-cloud-controller-manager-leader"},
 	"cloud-node-lifecycle-controller":   {setupCloudNode("cloud-node-lifecycle-controller"), "cloud-controller-manager"},
@@ -108,7 +111,7 @@ func (o Options) check() error {
 
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, configv1.Install, machinev1beta1.Install,
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, configv1.Install, machinev1.Install, machinev1beta1.Install,
 		machineconfigv1.Install, operatorv1.Install, operatorv1alpha1.Install} {
 		utilruntime.Must(add(s))
 	}

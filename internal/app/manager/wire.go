@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
+	machinev1 "github.com/openshift/api/machine/v1"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -17,6 +18,7 @@ import (
 	"millwright.io/millwright/internal/cloud"
 	"millwright.io/millwright/internal/cloudnode"
 	"millwright.io/millwright/internal/dialect/machineapi/approver"
+	"millwright.io/millwright/internal/dialect/machineapi/controlplane"
 	"millwright.io/millwright/internal/dialect/machineapi/healthcheck"
 	"millwright.io/millwright/internal/dialect/machineapi/machine"
 	"millwright.io/millwright/internal/dialect/machineapi/machineset"
@@ -24,6 +26,7 @@ import (
 	"millwright.io/millwright/internal/operator"
 	"millwright.io/millwright/internal/provider/azure"
 	azurespec "millwright.io/millwright/internal/provider/azure/spec"
+	"millwright.io/millwright/internal/version"
 )
 
 var stderr = os.Stderr
@@ -38,6 +41,7 @@ func caches(controllers []string) map[client.Object]cache.ByObject {
 		&machinev1beta1.Machine{}:            machineAPI,
 		&machinev1beta1.MachineSet{}:         machineAPI,
 		&machinev1beta1.MachineHealthCheck{}: machineAPI,
+		&machinev1.ControlPlaneMachineSet{}:  machineAPI,
 	}
 	machineConfigCaches(controllers, out)
 	firstBootCaches(controllers, out)
@@ -93,6 +97,17 @@ func setupNodeLink(e env) error {
 	return nodelink.New(nodelink.Deps{
 		Client: e.mgr.GetClient(), Clock: e.clk, Log: e.log,
 	}).Setup(e.mgr)
+}
+
+func setupControlPlane(e env) error {
+	for _, c := range controlplane.New(controlplane.Deps{
+		Client: e.mgr.GetClient(), Live: e.mgr.GetAPIReader(), Codec: azurespec.Codec{}, Clock: e.clk, Log: e.log, Version: version.Version,
+	}) {
+		if err := c.Setup(e.mgr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func setupHealthCheck(e env) error {
