@@ -314,16 +314,28 @@ func (m *memory) move(from, to string) (tree bool, err error) {
 		return false, nil
 	case strings.HasPrefix(to, from+"/"):
 		return false, fault("rename", to, syscall.EINVAL)
-	case old != nil && old.kind == kindDir && n.kind != kindDir:
-		return false, fault("rename", to, syscall.EISDIR)
-	case old != nil && old.kind != kindDir && n.kind == kindDir:
-		return false, fault("rename", to, syscall.ENOTDIR)
-	case old != nil && len(old.entries) > 0:
-		return false, fault("rename", to, syscall.ENOTEMPTY)
+	}
+	if err := n.over(old); err != nil {
+		return false, fault("rename", to, err)
 	}
 	delete(a.entries, path.Base(from))
 	b.entries[path.Base(to)] = n
 	return n.kind != 0 || old != nil && old.kind != 0, nil
+}
+
+// over tells why a node cannot take the place of another; nil if it can.
+func (n *inode) over(old *inode) error {
+	switch {
+	case old == nil:
+		return nil
+	case old.kind == kindDir && n.kind != kindDir:
+		return syscall.EISDIR
+	case old.kind != kindDir && n.kind == kindDir:
+		return syscall.ENOTDIR
+	case len(old.entries) > 0:
+		return syscall.ENOTEMPTY
+	}
+	return nil
 }
 
 func (m *memory) Remove(p string) error {

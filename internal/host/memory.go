@@ -225,8 +225,9 @@ func (s *memorySystem) Observe(_ context.Context, ref transition.Ref) (transitio
 		return transition.State{Type: transition.Value, Value: n.kernel}, nil
 	case transition.KindExtensions:
 		return transition.State{Type: transition.List, Values: slices.Clone(n.extensions)}, nil
+	default: // effects have no state
+		return transition.State{}, nil
 	}
-	return transition.State{}, nil
 }
 
 func (s *memorySystem) Perform(_ context.Context, step transition.Step) error {
