@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -58,22 +59,61 @@ func (r request) account() string {
 	return name
 }
 
-func (w *world) auditFile() string { return filepath.Join(w.dir, "logs", "audit.log") }
-
-func (w *world) auditEnd(t *testing.T) int64 {
+// auditFiles are the parts of the audit log, oldest first: the server begins a
+// new one every 100 MB.
+func (w *world) auditFiles(t *testing.T) []string {
 	t.Helper()
-	info, err := os.Stat(w.auditFile())
+	parts, err := filepath.Glob(filepath.Join(w.dir, "logs", "audit-*.log")) // named by the time of their end
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info.Size()
+	slices.Sort(parts)
+	return append(parts, filepath.Join(w.dir, "logs", "audit.log"))
+}
+
+// auditEnd is how long the audit log is, over all parts.
+func (w *world) auditEnd(t *testing.T) int64 {
+	t.Helper()
+	var end int64
+	for _, f := range w.auditFiles(t) {
+		info, err := os.Stat(f)
+		if errors.Is(err, os.ErrNotExist) { // between two parts
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		end += info.Size()
+	}
+	return end
 }
 
 // audit calls with for each request that was finished since an earlier end,
 // and returns the new end.
 func (w *world) audit(t *testing.T, from int64, with func(request)) int64 {
 	t.Helper()
-	f, err := os.Open(w.auditFile())
+	var begin int64 // of the part, in the whole log
+	for _, name := range w.auditFiles(t) {
+		info, err := os.Stat(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size := info.Size(); from < begin+size {
+			from = begin + readPart(t, name, from-begin, with)
+		}
+		begin += info.Size()
+	}
+	return from
+}
+
+// readPart reads the whole lines of one part from an offset on, and returns
+// where they end.
+func readPart(t *testing.T, name string, from int64, with func(request)) int64 {
+	t.Helper()
+	f, err := os.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +129,7 @@ func (w *world) audit(t *testing.T, from int64, with func(request)) int64 {
 		from += int64(len(line))
 		var q request
 		if err := json.Unmarshal(bytes.TrimSpace(line), &q); err != nil {
-			t.Fatalf("read audit log: %v", err)
+			t.Fatalf("read %s: %v", name, err)
 		}
 		with(q)
 	}

@@ -52,6 +52,10 @@ func NewNodeClient(d Deps) kube.Controller {
 	return build(d, ControllerNodeClient, csr.DecideNodeClient, certificatesv1.KubeAPIServerClientSignerName)
 }
 
+// workers is how many requests are judged at a time: each waits for the server
+// twice, and a fleet that boots asks four times per machine.
+const workers = 32
+
 func build(d Deps, name string, decide func(csr.Input) plan.Decision[csr.Verdict], signers ...string) kube.Controller {
 	c := &controller{Deps: d, act: act.New(d.Client, act.WithLiveReader(d.Live)), decide: decide, signer: map[string]bool{}}
 	for _, s := range signers {
@@ -63,6 +67,7 @@ func build(d Deps, name string, decide func(csr.Input) plan.Decision[csr.Verdict
 		Changed:   func(_, new client.Object) bool { return c.pending(new) },
 		Watches:   []kube.Watch{{Object: machineObject(), Map: c.requestsOfMachine, Changed: machineMatters}},
 		Indexes:   Indexes(),
+		Workers:   workers,
 		Decide:    c.preview,
 		Reconcile: c.reconcile,
 	}

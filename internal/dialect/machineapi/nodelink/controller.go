@@ -44,6 +44,10 @@ type Deps struct {
 	Log    logr.Logger
 }
 
+// workers is how many Nodes are linked at a time: a link is two writes and
+// hardly any work of our own.
+const workers = 32
+
 // New returns the controller. Its keys are Nodes.
 func New(d Deps) kube.Controller {
 	c := &controller{d: d, act: act.New(d.Client), written: map[string]versions{}}
@@ -53,6 +57,7 @@ func New(d Deps) kube.Controller {
 		Changed: nodeChanged,
 		Watches: []kube.Watch{{Object: &machinev1.Machine{}, Map: nodesOfMachine, Changed: machineChanged}},
 		Indexes: Indexes(),
+		Workers: workers,
 		Decide: func(ctx context.Context, r client.Reader, key types.NamespacedName) (plan.Erased, error) {
 			_, _, dec, err := c.decide(ctx, r, key)
 			return plan.Erase(dec), err
