@@ -36,6 +36,13 @@ func webhookConfigurations() []client.Object {
 			TimeoutSeconds: ptr.To[int32](webhookTimeoutSeconds), AdmissionReviewVersions: []string{"v1"},
 		})
 	}
+	controlPlane := webhookRule("controlplanemachinesets", create, update)
+	controlPlane[0].APIVersions = []string{"v1"}
+	validating.Webhooks = append(validating.Webhooks, admissionregistrationv1.ValidatingWebhook{
+		Name: "controlplanemachineset.machine.openshift.io", ClientConfig: webhookClient("/validate-machine-openshift-io-v1-controlplanemachineset"), Rules: controlPlane,
+		FailurePolicy: ptr.To(admissionregistrationv1.Ignore), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
+		TimeoutSeconds: ptr.To[int32](webhookTimeoutSeconds), AdmissionReviewVersions: []string{"v1"},
+	})
 	return []client.Object{mutating, validating, machineConfigWebhook()}
 }
 

@@ -1,4 +1,4 @@
-// Package admission judges Machines and MachineSets on their way into the API
+// Package admission judges Machines, MachineSets and ControlPlaneMachineSets on their way into the API
 // server: it fills in what their authors may leave out, and finds what can
 // never work, in the original's words where the original finds it too. What is
 // only suspicious, not there yet or unreadable is a warning, since files of one
@@ -15,5 +15,6 @@
 package admission
 
 //+kubebuilder:rbac:groups=machine.openshift.io,resources=machinesets,verbs=get;list;watch,namespace=openshift-machine-api
+//+kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get;list,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures;dnses,verbs=get;list;watch
 //+kubebuilder:rbac:groups="",resources=secrets,verbs=get,namespace=openshift-machine-api

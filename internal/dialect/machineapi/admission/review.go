@@ -57,6 +57,7 @@ func Rules(codec cloud.SpecCodec) []cloud.Rule {
 		{ID: RuleSpecDecode},
 		{ID: RuleSpecRequired},
 	}
+	out = append(out, controlPlaneRules()...)
 	if l, ok := codec.(cloud.RuleLister); ok {
 		out = append(out, l.Rules()...)
 	}
@@ -112,6 +113,8 @@ func (r *Reviewer) Reviews() map[string]Review {
 		PathMutateMachineSet:   r.mutateMachineSet,
 		PathValidateMachine:    r.validateMachine,
 		PathValidateMachineSet: r.validateMachineSet,
+
+		PathValidateControlPlane: r.validateControlPlane,
 	}
 }
 
