@@ -232,8 +232,8 @@ func (pl *planner) nodes(p *PoolPlan, pool *mcfgv1.MachineConfigPool, nodes []*c
 	for _, n := range nodes {
 		p.Nodes = append(p.Nodes, pl.node(p, n, cmp))
 	}
-	p.Waves = waves(p.Nodes, limit)
-	p.Seconds = int(pl.times.total(p.Nodes).Seconds())
+	soak := p.waves(pool, nodes, limit, pl.drains.now)
+	p.Seconds = int((pl.times.total(p.Nodes) + soak).Seconds())
 	held := 0
 	for _, n := range p.Nodes {
 		if n.State != "" && n.Action == "" {

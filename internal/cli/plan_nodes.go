@@ -1,6 +1,21 @@
 package cli
 
-import "time"
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright.io/millwright/internal/engine/rollout"
+)
+
+// Annotations of pools that set their pace.
+const (
+	annoRollout = "millwright.io/rollout"
+	annoWindows = "millwright.io/windows"
+)
 
 // estimates are how long things take; they are guesses that the user may
 // correct.
@@ -31,21 +46,35 @@ func (e estimates) node(n NodePlan, drain time.Duration) time.Duration {
 	return d
 }
 
-// waves puts nodes into groups of at most limit, in order. Nodes out of service
-// come first; they use the budget already.
-func waves(nodes []NodePlan, limit int) int {
-	if limit < 1 {
-		limit = 1
+// waves numbers the groups in which a pool's nodes go, as its controller lets
+// them, and says what is between the groups. It returns how long waves soak.
+func (p *PoolPlan) waves(pool *mcfgv1.MachineConfigPool, nodes []*corev1.Node, limit int, now time.Time) (soak time.Duration) {
+	settings, err := rollout.ParseSettings(pool.Annotations[annoRollout])
+	if err != nil {
+		p.Notes = append(p.Notes, fmt.Sprintf("annotation %s: %v; no node would be updated", annoRollout, err))
 	}
-	next := 0
-	for i := range nodes {
-		if nodes[i].Action == "" {
-			continue // it has the config already
-		}
-		nodes[i].Wave = next/limit + 1
-		next++
+	facts, goes := make([]rollout.Node, 0, len(nodes)), make([]bool, 0, len(nodes))
+	for i, n := range nodes {
+		facts, goes = append(facts, standing(n)), append(goes, p.Nodes[i].Action != "")
 	}
-	return (next + limit - 1) / limit
+	seen := rollout.Foresee(settings, facts, goes, limit)
+	p.Waves = seen.Number
+	for i := range p.Nodes {
+		p.Nodes[i].Wave = seen.Groups[i]
+	}
+	if settings != nil && seen.Waves > 1 {
+		soak = time.Duration(seen.Waves-1) * settings.Soak.Duration
+		p.Notes = append(p.Notes, fmt.Sprintf("%d nodes go first; %d trials in all, each healthy for %s before the next; on a failure: %s",
+			seen.First, seen.Waves, settings.Soak.Duration, cmp.Or(settings.OnFailure, rollout.OnFailureStop)))
+	}
+	windows, err := rollout.ParseWindows(pool.Annotations[annoWindows])
+	switch {
+	case err != nil:
+		p.Notes = append(p.Notes, fmt.Sprintf("annotation %s: %v; no node would be updated", annoWindows, err))
+	case p.Waves > 0 && !windows.Open(now):
+		p.Notes = append(p.Notes, "outside of the maintenance windows: nodes start from "+windows.Opens(now).Format(time.RFC3339))
+	}
+	return soak
 }
 
 // total is how long all waves take: each lasts as long as its slowest node.

@@ -1,17 +1,16 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-	"strings"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"millwright.io/millwright/internal/engine/rollout"
 	"millwright.io/millwright/internal/engine/target"
+	"millwright.io/millwright/internal/observe"
 )
 
 const (
@@ -108,39 +107,56 @@ func (c *cluster) assign() (byPool map[string][]*corev1.Node, notes []string) {
 			byPool[pool] = append(byPool[pool], n)
 		}
 	}
-	for _, nodes := range byPool {
-		slices.SortStableFunc(nodes, rolloutOrder)
+	pods := c.movable()
+	for pool, nodes := range byPool {
+		byPool[pool] = inOrder(nodes, pods)
 	}
 	return byPool, notes
 }
 
-// rolloutOrder: nodes that are out of service already come first, then by
-// zone, those without a zone last, then the oldest.
-func rolloutOrder(a, b *corev1.Node) int {
-	if c := cmp.Compare(down(b), down(a)); c != 0 {
-		return c
+// movable counts the pods of each node that a drain would move.
+func (c *cluster) movable() map[string]int {
+	out := map[string]int{}
+	for i, p := range observe.Drainees(c.pods) {
+		if !p.Mirror && !p.DaemonSet && !p.Finished {
+			out[c.pods[i].Spec.NodeName]++
+		}
 	}
-	za, zb := a.Labels[labelZone], b.Labels[labelZone]
-	switch {
-	case za == zb:
-	case za == "":
-		return 1
-	case zb == "":
-		return -1
-	default:
-		return strings.Compare(za, zb)
-	}
-	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Name, b.Name)
+	return out
 }
 
-func down(n *corev1.Node) int {
-	if unavailable(n) != "" {
-		return 1
+// inOrder returns nodes in the order in which their controller would start
+// them; those that are out of service come first, since they cost nothing.
+func inOrder(nodes []*corev1.Node, pods map[string]int) []*corev1.Node {
+	byName := make(map[string]*corev1.Node, len(nodes))
+	facts := make([]rollout.Node, 0, len(nodes))
+	for _, n := range nodes {
+		byName[n.Name] = n
+		f := standing(n)
+		f.Pods = pods[n.Name]
+		facts = append(facts, f)
 	}
-	return 0
+	rollout.Order(facts)
+	out := make([]*corev1.Node, 0, len(nodes))
+	for i := range facts {
+		out = append(out, byName[facts[i].Name])
+	}
+	return out
+}
+
+// standing reduces a node to what its place in a rollout depends on. One that
+// no agent has described yet is taken for idle.
+func standing(n *corev1.Node) rollout.Node {
+	a := n.Annotations
+	f := rollout.Node{Name: n.Name, Zone: n.Labels[labelZone], Created: n.CreationTimestamp.Time, Labels: n.Labels,
+		Down: rollout.NotReady(n), Cordoned: n.Spec.Unschedulable, Current: a[annoCurrent], Desired: a[annoDesired], State: a[annoState]}
+	if f.Current == "" || f.Desired == "" {
+		f.Current, f.Desired = "unknown", "unknown"
+	}
+	if f.State == "" {
+		f.State = rollout.StateDone
+	}
+	return f
 }
 
 // unavailable says why a node is out of service now; empty: it is in service.
