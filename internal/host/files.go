@@ -45,6 +45,11 @@ func (f files) resolve(p string) (string, error) {
 
 // follow resolves a folder.
 func (f files) follow(p string, left int) (string, error) {
+	return f.followVia(p, left, func(string) {})
+}
+
+// followVia is follow; it tells every name that is looked at on the way.
+func (f files) followVia(p string, left int, via func(string)) (string, error) {
 	at := "/"
 	names := strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
 	for i := 0; i < len(names); i++ {
@@ -53,6 +58,7 @@ func (f files) follow(p string, left int) (string, error) {
 			continue
 		}
 		next := path.Join(at, names[i])
+		via(next)
 		target, err := f.disk.ReadLink(next)
 		if err != nil { // no link, or not there
 			at = next

@@ -26,6 +26,10 @@ type rooted struct {
 // attributeOwner holds uid:gid where the process may not set them.
 const attributeOwner = "user.millwright.owner"
 
+// attributeMode holds the mode of what is closed even to its owner, in octal digits
+// as os.FileMode has them.
+const attributeMode = "user.millwright.mode"
+
 const attributeLabel = "security.selinux"
 
 func openRoot(dir string) (*rooted, error) {
@@ -102,6 +106,7 @@ func (d *rooted) Lstat(p string) (Info, error) {
 	defer func() { _ = f.Close() }()
 	if d.attributes {
 		info.UID, info.GID = ownerIn(attribute(f, attributeOwner))
+		info.Mode = uint32(keptMode(f, fi.Mode()))
 	}
 	if d.labels {
 		info.Label = attribute(f, attributeLabel)
@@ -209,13 +214,51 @@ func (d *rooted) Chmod(p string, mode uint32) error {
 		}
 	}
 	f, err := d.root.OpenFile(rel(p), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
-	if errors.Is(err, fs.ErrPermission) {
-		return named(p, d.root.Chmod(rel(p), m)) // our own file, closed to its owner
-	}
 	if err != nil {
 		return named(p, err)
 	}
-	return named(p, errors.Join(f.Chmod(m), f.Close()))
+	if d.attributes {
+		m, err = keepMode(f, m)
+	}
+	if err == nil {
+		err = f.Chmod(m)
+	}
+	return named(p, errors.Join(err, f.Close()))
+}
+
+// readable are the bits without which the owner of a file or folder could not use it.
+func readable(dir bool) os.FileMode {
+	if dir {
+		return 0o700
+	}
+	return 0o400
+}
+
+// keepMode puts a mode that closes a file even to its owner into an attribute, as
+// without root's rights nobody could read it then, and returns one that does not.
+func keepMode(f *os.File, m os.FileMode) (os.FileMode, error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return m, err
+	}
+	open := m | readable(fi.IsDir())
+	if open == m {
+		err = unix.Fremovexattr(int(f.Fd()), attributeMode)
+		if err == unix.ENODATA || err == unix.ENOTSUP || err == unix.EACCES {
+			err = nil
+		}
+		return m, err
+	}
+	return open, unix.Fsetxattr(int(f.Fd()), attributeMode, []byte(strconv.FormatUint(uint64(m), 8)), 0)
+}
+
+// keptMode is the mode that keepMode was given, unless somebody has changed it since.
+func keptMode(f *os.File, now os.FileMode) os.FileMode {
+	kept, err := strconv.ParseUint(attribute(f, attributeMode), 8, 32)
+	if err != nil || os.FileMode(kept)|readable(now.IsDir()) != now&^os.ModeType {
+		return now
+	}
+	return os.FileMode(kept) | now.Type()
 }
 
 func (d *rooted) Chown(p string, uid, gid int) error {

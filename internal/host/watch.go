@@ -18,6 +18,7 @@ type folders struct {
 	files files
 	given map[string][]string // the paths of a folder, as they were given
 	real  map[string][]string // folders by where they are
+	way   map[string]bool     // every folder and link on the way to one
 }
 
 func newFolders(f files, paths []string) *folders {
@@ -32,9 +33,9 @@ func newFolders(f files, paths []string) *folders {
 
 // locate follows the links on the way to each folder anew.
 func (w *folders) locate() {
-	w.real = map[string][]string{}
+	w.real, w.way = map[string][]string{}, map[string]bool{}
 	for dir := range w.given {
-		full, err := w.files.follow(dir, maxLinks)
+		full, err := w.files.followVia(dir, maxLinks, func(p string) { w.way[p] = true })
 		if err != nil {
 			full = dir // nothing is there as long as the links lead in circles
 		}
@@ -141,10 +142,10 @@ type tracker struct {
 func (t *tracker) take(e fsnotify.Event) ([]string, error) {
 	at := t.host(e.Name)
 	names := t.folders.names(at)
-	if !e.Has(fsnotify.Create) && !e.Has(fsnotify.Remove) && !e.Has(fsnotify.Rename) {
+	if !t.folders.way[at] || e.Op&(fsnotify.Create|fsnotify.Remove|fsnotify.Rename) == 0 {
 		return names, nil
 	}
-	// A folder or a link on the way to one may be another now.
+	// A folder or a link on the way to one is another now.
 	names = append(names, t.folders.relocate()...)
 	slices.Sort(names)
 	return slices.Compact(names), t.arm()
@@ -219,7 +220,7 @@ func (m *Memory) OnChange(paths []string, changed func(path string)) (stop func(
 	w := newFolders(files{m.mem}, paths)
 	return m.mem.observe(func(name string, tree bool) {
 		names := w.names(name)
-		if tree {
+		if tree && w.way[name] {
 			names = append(names, w.relocate()...)
 		}
 		for _, p := range names {
