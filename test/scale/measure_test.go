@@ -233,7 +233,9 @@ func label(labels, name string) string {
 
 // cost is what happened between two samples.
 type cost struct {
+	name     string
 	machines int
+	load     string // of the whole machine
 	took     time.Duration
 	accounts map[string]*tally
 	cpu      map[string]time.Duration
@@ -241,10 +243,11 @@ type cost struct {
 	memory   map[string]float64 // MiB at the end, by process
 }
 
-func (w *world) since(t *testing.T, machines int, from sample) cost {
+func (w *world) since(t *testing.T, name string, machines int, from sample) cost {
 	t.Helper()
 	to := w.sample(t)
-	c := cost{machines: machines, took: to.at.Sub(from.at), accounts: map[string]*tally{}, cpu: map[string]time.Duration{}, queues: map[string]queue{}, memory: map[string]float64{}}
+	load, _ := os.ReadFile("/proc/loadavg")
+	c := cost{name: name, machines: machines, load: strings.Split(string(load), " ")[0], took: to.at.Sub(from.at), accounts: map[string]*tally{}, cpu: map[string]time.Duration{}, queues: map[string]queue{}, memory: map[string]float64{}}
 	w.audit(t, from.audit, func(r request) {
 		if !r.writes() {
 			return
