@@ -6,6 +6,7 @@ import (
 
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,7 +23,19 @@ func watches() []kube.Watch {
 		{Object: &corev1.Node{}, Map: poolsOfNode, Changed: nodeMatters},
 		{Object: &machineconfigv1.MachineConfigNode{}, Map: poolOfRecord, Changed: recordMatters},
 		{Object: &machineconfigv1.ControllerConfig{}, Map: allPools},
+		{Object: &machineconfigv1.MachineConfigPool{}, Map: allPools, Changed: membersMayMove},
 	}
+}
+
+// membersMayMove says whether a change of one pool may matter to others: which
+// nodes it selects, and, of the control plane, whether it comes first.
+func membersMayMove(old, new client.Object) bool {
+	a, okA := old.(*machineconfigv1.MachineConfigPool)
+	b, okB := new.(*machineconfigv1.MachineConfigPool)
+	if !okA || !okB || !equality.Semantic.DeepEqual(a.Spec.NodeSelector, b.Spec.NodeSelector) {
+		return true
+	}
+	return a.Name == wire.PoolMaster && (a.Spec.Paused != b.Spec.Paused || a.Spec.Configuration.Name != b.Spec.Configuration.Name)
 }
 
 // poolChanged lets our own status writes pass by, but sees when the renderer
