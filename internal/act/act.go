@@ -228,6 +228,7 @@ func join(errs []error) error {
 func (r *run) one(ctx context.Context, a plan.Action) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
+	defer func() { count(a, r.isBlocked(a), err) }()
 	log := logf.FromContext(ctx)
 	defer func() {
 		if p := recover(); p != nil {
@@ -250,6 +251,13 @@ func (r *run) one(ctx context.Context, a plan.Action) (err error) {
 		return fmt.Errorf("%s: %w", a, err)
 	}
 	return nil
+}
+
+// isBlocked says whether an eviction of this run has to wait.
+func (r *run) isBlocked(a plan.Action) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.out.Blocked, func(b Blocked) bool { return plan.Action(b.Action) == a })
 }
 
 // note changes the outcome under its lock.
