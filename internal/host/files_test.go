@@ -388,3 +388,30 @@ func FuzzPathStaysInside(f *testing.F) {
 		}
 	})
 }
+
+func TestAppendLosesNothingThatWasThere(t *testing.T) {
+	const before, more = "one\n", "a second line\n"
+	for _, fault := range []Fault{Fail, NoSpace, Kill, Torn} {
+		for _, cut := range []bool{false, true} {
+			for at := 1; ; at++ {
+				m := newMemory()
+				must(t, NewFiles(m).Append("/var/j", []byte(before), Attr{Mode: 0o600}))
+				faulty := &Faulty{Disk: m, At: at, Fault: fault}
+				var err error
+				killed := dies(func() { err = NewFiles(faulty).Append("/var/j", []byte(more), Attr{Mode: 0o600}) })
+				if faulty.Ops < at {
+					break
+				}
+				left := m
+				if cut {
+					left = m.crash()
+				}
+				got, readErr := NewFiles(left).ReadFile("/var/j")
+				must(t, readErr)
+				if !strings.HasPrefix(before+more, string(got)) || len(got) < len(before) || !killed && err == nil && len(got) != len(before+more) {
+					t.Errorf("fault %d at %d, power cut %v: got %q after %v", fault, at, cut, got, err)
+				}
+			}
+		}
+	}
+}

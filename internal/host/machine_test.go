@@ -335,3 +335,22 @@ func TestAHostWithoutASystemSaysSo(t *testing.T) {
 		}
 	})
 }
+
+func TestFactsOfTheMachineThisRunsOn(t *testing.T) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Skip("no /proc here")
+	}
+	h, err := New("/", Options{})
+	must(t, err)
+	f, err := h.Facts(context.Background())
+	must(t, err)
+	if f.BootID != strings.TrimSpace(string(boot)) || len(f.CommandLine) == 0 || f.Users["root"].UID != 0 || f.Live {
+		t.Errorf("got %+v", f)
+	}
+	ref := transition.Ref{Kind: transition.KindFile, Key: "/etc/passwd"}
+	got, contents, err := h.Observe(context.Background(), []transition.Ref{ref})
+	if err != nil || got[ref].Type != transition.File || len(contents[got[ref].Digest]) == 0 {
+		t.Errorf("got %+v, %v", got[ref], err)
+	}
+}
