@@ -404,25 +404,25 @@ func (p *planner) work() {
 
 func (p *planner) unreconcilable(from, to, reason string) {
 	text := fmt.Sprintf("can't reconcile config %s with %s: %s", from, to, reason)
-	if p.in.Annotations[State] != Unreconcilable || p.in.Annotations[Reason] != cut(text) {
+	if p.in.Annotations[State] != Unreconcilable || p.in.Annotations[Reason] != Cut(text) {
 		p.event(plan.Warning, "FailedToReconcile", text)
 	}
 	p.set(State, Unreconcilable)
-	p.set(Reason, cut(text))
+	p.set(Reason, Cut(text))
 	p.wait(brokenWake)
 }
 
 func (p *planner) degrade(reason, event string) {
-	if event != "" && p.in.Annotations[Reason] != cut(reason) {
+	if event != "" && p.in.Annotations[Reason] != Cut(reason) {
 		p.event(plan.Warning, event, reason)
 	}
 	p.set(State, Degraded)
-	p.set(Reason, cut(reason))
+	p.set(Reason, Cut(reason))
 	p.wait(brokenWake)
 }
 
-// cut shortens a reason at a character, not at a byte.
-func cut(reason string) string {
+// Cut shortens a reason to what the annotation holds, at a character, not at a byte.
+func Cut(reason string) string {
 	r := []rune(reason)
 	if len(r) <= maxReason {
 		return reason
