@@ -71,21 +71,12 @@ func judge(in Input) Verdict {
 	if r.Decided {
 		return Verdict{Outcome: Ignore, Rule: "decided"}
 	}
-	switch r.Signer {
-	case certificatesv1.KubeletServingSignerName:
-		if !slices.Contains(r.Groups, nodeGroup) {
-			return Verdict{Outcome: Ignore, Rule: "queue"}
-		}
-	case certificatesv1.KubeAPIServerClientKubeletSignerName:
-		if r.Username != Bootstrapper {
-			return Verdict{Outcome: Ignore, Rule: "queue"}
-		}
-		if slices.Contains(r.Organizations, mastersGroup) {
-			return Verdict{Outcome: Deny, Rule: "masters", Node: r.NodeName(),
-				Why: fmt.Sprintf("%s: organization %s asked for by %s, only %s can be had", r.Name, mastersGroup, r.Username, nodeGroup)}
-		}
-	default:
+	if !queued(r.Signer, r.Username, r.Groups) {
 		return Verdict{Outcome: Ignore, Rule: "queue"}
+	}
+	if r.Signer == certificatesv1.KubeAPIServerClientKubeletSignerName && slices.Contains(r.Organizations, mastersGroup) {
+		return Verdict{Outcome: Deny, Rule: "masters", Node: r.NodeName(),
+			Why: fmt.Sprintf("%s: organization %s asked for by %s, only %s can be had", r.Name, mastersGroup, r.Username, nodeGroup)}
 	}
 	if isClient(r) {
 		return judgeClient(in)
