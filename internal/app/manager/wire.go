@@ -122,6 +122,9 @@ func setupHealthCheck(e env) error {
 }
 
 func setupApprover(e env) error {
+	if err := approver.RegisterMetrics(metrics.Registry, e.mgr.GetClient(), e.clk); err != nil {
+		return err
+	}
 	return approver.NewMachine(approver.Deps{
 		Client: e.mgr.GetClient(), Live: e.mgr.GetAPIReader(), Clock: e.clk,
 		Recorder: e.mgr.GetEventRecorder("machine-approver-controller"), Log: e.log,
