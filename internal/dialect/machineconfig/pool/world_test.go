@@ -195,54 +195,60 @@ func (w *world) nodeNames() []string {
 	return out
 }
 
-// agent does one step of a node's own work, as the daemon does: it asks for a
-// drain, applies and reboots, asks to be uncordoned, and is done.
+// agent does one step of a node's own work.
 func (w *world) agent(name string) {
 	w.t.Helper()
 	n, a := w.node(name), w.agents[name]
 	if n == nil || a == nil {
 		return
 	}
-	get := func(k string) string { return n.Annotations[k] }
-	set := func(kv ...string) {
-		for i := 0; i < len(kv); i += 2 {
-			n.Annotations[kv[i]] = kv[i+1]
-		}
+	cordoned := n.Spec.Unschedulable
+	disk := a.disk
+	if a.step(n) {
 		if err := w.api.Update(w.t.Context(), n); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	desired, state := get(wire.AnnotationDesiredConfig), get(wire.AnnotationState)
-	if get(wire.AnnotationDesiredDrain) != get(wire.AnnotationLastAppliedDrain) {
-		return
+	if a.disk != disk && !a.noDrain && !w.anyhow && !cordoned {
+		w.t.Fatalf("node %s applies %s and is not cordoned", name, a.disk)
+	}
+}
+
+// step does as the daemon does: it asks for a drain, applies and reboots, asks
+// to be uncordoned, and is done. It returns whether the Node has to be written.
+func (a *agent) step(n *corev1.Node) bool {
+	get := func(k string) string { return n.Annotations[k] }
+	set := func(kv ...string) bool {
+		for i := 0; i < len(kv); i += 2 {
+			n.Annotations[kv[i]] = kv[i+1]
+		}
+		return true
+	}
+	desired, state, drain := get(wire.AnnotationDesiredConfig), get(wire.AnnotationState), get(wire.AnnotationDesiredDrain)
+	if drain != get(wire.AnnotationLastAppliedDrain) {
+		return false
 	}
 	reason, broken := a.fails[desired]
 	switch {
 	case desired == get(wire.AnnotationCurrentConfig) && state == "Done" && a.disk == desired:
-	case a.disk == desired && get(wire.AnnotationDesiredDrain) != "uncordon-"+desired && get(wire.AnnotationDesiredDrain) != "":
-		set(wire.AnnotationDesiredDrain, "uncordon-"+desired)
+		return false
+	case a.disk == desired && drain != "uncordon-"+desired && drain != "":
+		return set(wire.AnnotationDesiredDrain, "uncordon-"+desired)
 	case a.disk == desired:
-		set(wire.AnnotationCurrentConfig, desired, wire.AnnotationState, "Done", wire.AnnotationReason, "")
-	case !a.noDrain && get(wire.AnnotationDesiredDrain) != "drain-"+desired:
+		return set(wire.AnnotationCurrentConfig, desired, wire.AnnotationState, "Done", wire.AnnotationReason, "")
+	case !a.noDrain && drain != "drain-"+desired:
 		if state == "Done" {
 			state = "Working"
 		}
-		set(wire.AnnotationState, state, wire.AnnotationDesiredDrain, "drain-"+desired)
+		return set(wire.AnnotationState, state, wire.AnnotationDesiredDrain, "drain-"+desired)
 	case broken:
-		if state != "Degraded" || get(wire.AnnotationReason) != reason {
-			set(wire.AnnotationState, "Degraded", wire.AnnotationReason, reason)
-		}
-	default:
-		if !a.noDrain && !w.anyhow && !n.Spec.Unschedulable {
-			w.t.Fatalf("node %s applies %s and is not cordoned", name, desired)
-		}
-		if state == "Done" {
-			set(wire.AnnotationState, "Working")
-			return
-		}
-		a.disk = desired
-		a.boots++
+		return (state != "Degraded" || get(wire.AnnotationReason) != reason) && set(wire.AnnotationState, "Degraded", wire.AnnotationReason, reason)
+	case state == "Done":
+		return set(wire.AnnotationState, "Working")
 	}
+	a.disk = desired
+	a.boots++
+	return false
 }
 
 func (w *world) node(name string) *corev1.Node {
