@@ -40,6 +40,9 @@ type Verdict struct {
 	Rule    string // the check that decided, e.g. C5
 	Node    string // the node the request is for; empty when it names none
 	Why     string // in words; empty for Approve and Ignore
+	// Differences are the names and addresses that a serving request asks for
+	// and its machine lacks; empty when there are none.
+	Differences string
 }
 
 // Machine is a machine as far as certificates are concerned.

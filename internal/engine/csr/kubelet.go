@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -29,7 +30,10 @@ const (
 	ApproveReason  = "NodeCSRApprove"
 	ApproveMessage = "This CSR was approved by the Node CSR Approver (cluster-machine-approver)"
 	DenyReason     = "NodeCSRDeny"
-	denyMessage    = "This CSR was denied by the Node CSR Approver (cluster-machine-approver): "
+	// PendingReason is the reason of the event on a serving request that asks
+	// for more than its machine has.
+	PendingReason = "NodeCSRPending"
+	denyMessage   = "This CSR was denied by the Node CSR Approver (cluster-machine-approver): "
 )
 
 // A first client certificate is asked for while its machine is young. The
@@ -62,6 +66,9 @@ func Decide(in Input) plan.Decision[Verdict] {
 	}
 	d := decision(in, v, reason, message)
 	d.Wake = wait
+	if v.Differences != "" {
+		d.Events = append(d.Events, plan.Event{Type: plan.Warning, Reason: PendingReason, Message: v.Differences})
+	}
 	return d
 }
 
@@ -142,8 +149,12 @@ func judgeServing(in Input) Verdict {
 	if err != nil {
 		return Verdict{Outcome: Leave, Rule: "S1", Node: node, Why: fmt.Sprintf("%s: Unrecoverable serving cert error, cannot approve: %s", r.Name, err)}
 	}
-	if err := authorize(in, node); err != nil {
-		return Verdict{Outcome: Wait, Rule: "S3", Node: node, Why: fmt.Sprintf("%s: could not authorize CSR: exhausted all authorization methods: [%s]", r.Name, err)}
+	differences, err := authorize(in, node)
+	if err == nil && differences != "" {
+		err = errors.New(differences)
+	}
+	if err != nil {
+		return Verdict{Outcome: Wait, Rule: "S3", Node: node, Differences: differences, Why: fmt.Sprintf("%s: could not authorize CSR: exhausted all authorization methods: [%s]", r.Name, err)}
 	}
 	return Verdict{Outcome: Approve, Rule: "S3", Node: node}
 }
@@ -180,26 +191,29 @@ func servingUsages(u []certificatesv1.KeyUsage) bool {
 	return sameSet(u, sign, server) || sameSet(u, sign, cipher, server)
 }
 
-// authorize checks every name and address against the node's machine.
-func authorize(in Input, node string) error {
+// authorize compares every name and address with the node's machine and
+// returns all that the machine lacks. The error says that there is no machine
+// to compare with.
+func authorize(in Input, node string) (string, error) {
 	i := slices.IndexFunc(in.Machines, func(m Machine) bool { return m.Node == node })
 	if i < 0 {
-		return fmt.Errorf("unable to find machine for node")
+		return "", errors.New("unable to find machine for node")
 	}
 	m := in.Machines[i]
+	var out []string
 	names := m.addresses(corev1.NodeInternalDNS, corev1.NodeExternalDNS, corev1.NodeHostName)
 	for _, want := range in.Request.DNSNames {
 		if !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, want) }) {
-			return fmt.Errorf("DNS name '%s' not in machine names: %s", want, strings.Join(names, " "))
+			out = append(out, fmt.Sprintf("DNS name '%s' not in machine names: %s", want, strings.Join(names, " ")))
 		}
 	}
 	ips := m.addresses(corev1.NodeInternalIP, corev1.NodeExternalIP)
 	for _, want := range in.Request.IPs {
 		if !slices.ContainsFunc(ips, func(s string) bool { return sameIP(s, want) }) {
-			return fmt.Errorf("IP address '%s' not in machine addresses: %s", want, strings.Join(ips, " "))
+			out = append(out, fmt.Sprintf("IP address '%s' not in machine addresses: %s", want, strings.Join(ips, " ")))
 		}
 	}
-	return nil
+	return strings.Join(out, "; "), nil
 }
 
 // hasInternalDNS compares without case and without a trailing dot.

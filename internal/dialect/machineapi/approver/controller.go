@@ -99,8 +99,10 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	d := c.judge(in)
 	kube.LogNotes(c.Log, d.Notes)
 	_, err = c.act.Run(ctx, o, act.Binding{}, nil, d.Actions)
-	if err == nil && len(d.Actions) > 0 {
-		kube.LogNotes(c.Log, []plan.Note{{Message: textAnswered(key.Name, d.Status.Outcome)}})
+	if err == nil {
+		if len(d.Actions) > 0 {
+			kube.LogNotes(c.Log, []plan.Note{{Message: textAnswered(key.Name, d.Status.Outcome)}})
+		}
 		kube.RecordEvents(c.Recorder, o, d.Events)
 	}
 	return kube.Result(d.Wake, err)
