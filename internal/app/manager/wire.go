@@ -85,7 +85,15 @@ func setupMachineSet(e env) error {
 	}).Setup(e.mgr)
 }
 
+// setupMachine runs, beside the Machines, what tells autoscalers about their
+// sets: both ask the cloud.
 func setupMachine(e env) error {
+	if err := machineset.NewCapacity(machineset.CapacityDeps{
+		Client: e.mgr.GetClient(), Live: e.mgr.GetAPIReader(), Clock: e.clk, Opener: e.cloud.opener(), Codec: azurespec.Codec{},
+		Recorder: e.mgr.GetEventRecorder("azure-controller"), Log: e.log,
+	}).Setup(e.mgr); err != nil {
+		return err
+	}
 	return machine.New(machine.Deps{
 		Client: e.mgr.GetClient(), Live: e.mgr.GetAPIReader(), Clock: e.clk,
 		Opener: e.cloud.opener(), Codec: azurespec.Codec{}, ProviderStatus: azurespec.Status,
