@@ -50,7 +50,7 @@ func Faces(controller string) []Face {
 		group := "machineconfiguration.openshift.io"
 		return []Face{{
 			Name: "machine-config", Namespace: NamespaceMachineConfig, Pools: true,
-			Deployments: []string{"machine-config-controller"}, DaemonSets: []string{"machine-config-server"},
+			Deployments: []string{"machine-config-controller"}, DaemonSets: []string{"machine-config-daemon", "machine-config-server"},
 			Available: "Cluster has deployed [{operator %s}]",
 			Towards:   "Working towards", Resync: "Failed to resync",
 			Related: []configv1.ObjectReference{

@@ -30,6 +30,7 @@ func MachineConfigComponents(p Params) []Component {
 		{"machine-config-controller", NamespaceMachineConfig, "machine-config-controller", []client.Object{machineConfigController(p)}},
 		{"machine-config-operator", NamespaceMachineConfig, "machine-config-operator", []client.Object{machineConfigOperator(p)}},
 		{"machine-config-server", NamespaceMachineConfig, "machine-config-server", []client.Object{machineConfigServer(p)}},
+		{"machine-config-daemon", NamespaceMachineConfig, "machine-config-daemon", []client.Object{machineConfigDaemon(p)}},
 	}
 }
 
@@ -43,6 +44,26 @@ func machineConfigOperator(p Params) *appsv1.Deployment {
 		}))
 	d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
 	return d
+}
+
+// machineConfigDaemon is the agent on every Node.
+func machineConfigDaemon(p Params) *appsv1.DaemonSet {
+	rows := containers([]container{
+		{name: "machine-config-daemon", image: real("agent", p.Version), args: []string{
+			"start", "--root-mount=/rootfs", "--metrics-url=$(MILLWRIGHT_BIND_IP):" + strconv.Itoa(machineConfigMetrics), "--kubelet-healthz-enabled=false"}},
+		{name: "kube-rbac-proxy", image: pretend + "kube-rbac-proxy:" + p.Version, port: machineConfigProxy},
+	})
+	rows[0].Env = append(rows[0].Env, corev1.EnvVar{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}})
+	rows[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+	rows[0].VolumeMounts = []corev1.VolumeMount{{Name: "rootfs", MountPath: "/rootfs", MountPropagation: ptr.To(corev1.MountPropagationHostToContainer)}}
+	return daemonSet(NamespaceMachineConfig, "machine-config-daemon", map[string]string{"k8s-app": "machine-config-daemon"}, corev1.PodSpec{
+		ServiceAccountName: "machine-config-daemon", PriorityClassName: priorityClassNodeCritical,
+		HostNetwork: true, HostPID: true, TerminationGracePeriodSeconds: ptr.To[int64](600),
+		NodeSelector: map[string]string{"kubernetes.io/os": "linux"},
+		Tolerations:  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Containers:   rows,
+		Volumes:      []corev1.Volume{{Name: "rootfs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}},
+	})
 }
 
 // machineConfigServer answers first boots on every control plane Node's own

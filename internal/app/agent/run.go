@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,11 +27,19 @@ const (
 	healthTimeout = 30 * time.Second
 )
 
+//+kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
+//+kubebuilder:rbac:groups="",namespace=openshift-machine-config-operator,resources=configmaps,verbs=get;create
+//+kubebuilder:rbac:groups="",namespace=openshift-machine-config-operator,resources=events,verbs=create;patch
+//+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigs;machineconfigpools;controllerconfigs,verbs=get;list;watch
+//+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfignodes,verbs=get;list;watch
+//+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfignodes/status,verbs=patch;update
+//+kubebuilder:rbac:groups=operator.openshift.io,resources=machineconfigurations,verbs=get;list;watch
+
 // Run works until ctx ends.
 func Run(ctx context.Context, o Options) error {
 	clk := clock.RealClock{}
 	log := &klogText{out: os.Stderr, pid: os.Getpid(), clock: clk}
-	h, err := host.New(o.Root, host.Options{})
+	h, err := host.New(mounted(o.Root, os.Getenv(mountsEnv)), host.Options{})
 	if err != nil {
 		return fmt.Errorf("look at the host below %s: %w", o.Root, err)
 	}
@@ -69,6 +78,20 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	return nil
+}
+
+// mountsEnv tells a process that runs without a mount namespace, as in a simulated
+// world, where its mounts are: path=folder, separated by semicolons.
+const mountsEnv = "MILLWRIGHT_MOUNTS"
+
+// mounted is the folder behind a mount path.
+func mounted(path, mounts string) string {
+	for m := range strings.SplitSeq(mounts, ";") {
+		if at, folder, ok := strings.Cut(m, "="); ok && at == path {
+			return folder
+		}
+	}
+	return path
 }
 
 // ownConfig is how the agent's account reaches the API server: directly, where the

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/certificate/csr"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/utils/clock"
@@ -149,12 +150,32 @@ func (n *ConfigNode) clientConfig(ctx context.Context, boot *rest.Config, m Mach
 		}
 		m.Console("kubelet: client certificate issued")
 	}
+	if err := writeKubeconfig(m.Disk, boot); err != nil {
+		return nil, err
+	}
 	cfg := rest.AnonymousClientConfig(boot)
 	cfg.CertData, cfg.KeyData = bundle, bundle
 	cfg.QPS = -1
 	cfg.UserAgent = "kubelet/" + n.KubeletVersion
 	return cfg, nil
 }
+
+// writeKubeconfig leaves what other programs of the machine speak as the kubelet with.
+func writeKubeconfig(disk Disk, boot *rest.Config) error {
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters["default-cluster"] = &clientcmdapi.Cluster{Server: boot.Host, CertificateAuthorityData: boot.CAData}
+	cfg.AuthInfos["default-auth"] = &clientcmdapi.AuthInfo{ClientCertificate: "/" + pathKubeletClient, ClientKey: "/" + pathKubeletClient}
+	cfg.Contexts["default-context"] = &clientcmdapi.Context{Cluster: "default-cluster", AuthInfo: "default-auth"}
+	cfg.CurrentContext = "default-context"
+	raw, err := clientcmd.Write(*cfg)
+	if err != nil {
+		return fmt.Errorf("encode the kubelet's kubeconfig: %w", err)
+	}
+	return disk.Write(pathKubeconfig, raw, 0o600)
+}
+
+// pathKubeconfig is the kubelet's own kubeconfig.
+const pathKubeconfig = "var/lib/kubelet/kubeconfig"
 
 // certify gets the serving certificate and, in their time, those of the node's
 // components: these are pods, which run once the kubelet serves.
