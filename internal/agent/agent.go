@@ -46,15 +46,18 @@ type Agent struct {
 	booting bool
 	// rebooting tells that a reboot was asked for and nothing else is to be done.
 	rebooting bool
+	rebooted  bool   // the machine came back from a reboot that a change asked for
 	failed    string // why the last change was taken back
 	// node is what the API server had after the last write, until the cache shows it.
 	node *corev1.Node
 
-	mu       sync.Mutex
-	drifted  bool // something changed on the disk
+	// guarding names the config whose files are watched, and unguard ends that.
 	guarding string
-	unguard  context.CancelFunc
-	poke     func() // wakes the loop
+	unguard  func()
+
+	mu      sync.Mutex
+	drifted bool   // something changed on the disk
+	poke    func() // wakes the loop
 }
 
 // New returns an agent that has done nothing yet.
@@ -129,6 +132,7 @@ func (a *Agent) resume(ctx context.Context) (time.Duration, error) {
 		a.failed = out.Cause
 	case journal.Completed:
 		a.Log.Infof("Completed the change to %s", out.Change.To)
+		a.rebooted = out.Rebooted
 	case journal.Idle:
 	}
 	a.journal = j

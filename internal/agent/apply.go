@@ -6,6 +6,9 @@ import (
 	"strings"
 	"time"
 
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"millwright.io/millwright/internal/engine/node"
 	"millwright.io/millwright/internal/engine/transition"
 	"millwright.io/millwright/internal/host"
@@ -136,12 +139,12 @@ func (a *Agent) ended(ctx context.Context, s *situation, p transition.Planned, o
 
 // served tells which actions made a reboot needless.
 func (a *Agent) served(ctx context.Context, s *situation, p transition.Planned) {
-	acted := false
+	acted, after := false, toldCondition{mcfgv1.MachineConfigNodeUpdatePostActionComplete, metav1.ConditionTrue, "None", "Changes do not require a reboot"}
 	for _, step := range p.Steps {
 		switch step.Kind {
 		case transition.KindReload:
 			a.Cluster.Event(ctx, s.node, eventNormal, "ServiceReload", fmt.Sprintf("Config changes do not require reboot. Service %s was reloaded.", step.Key))
-			acted = true
+			acted, after.reason, after.message = true, "UpdatePostActionComplete", "Node has reloaded service "+step.Key
 		case transition.KindRestart:
 			a.Cluster.Event(ctx, s.node, eventNormal, "ServiceRestart", fmt.Sprintf("Config changes do not require reboot. Service %s was restarted.", step.Key))
 			acted = true
@@ -150,6 +153,7 @@ func (a *Agent) served(ctx context.Context, s *situation, p transition.Planned) 
 	if !acted {
 		a.Cluster.Event(ctx, s.node, eventNormal, "SkipReboot", "Config changes do not require reboot.")
 	}
+	a.written(ctx, after)
 }
 
 // fail shows why a change did not happen.
@@ -181,6 +185,7 @@ func (a *Agent) beforeReboot(ctx context.Context, c journal.Change) error {
 		a.node = n
 		a.Cluster.Event(ctx, n, eventNormal, "Reboot", why)
 	}
+	a.written(ctx, toldCondition{mcfgv1.MachineConfigNodeUpdateRebooted, metav1.ConditionUnknown, "RebootedNode", "Upgrade requires a reboot."})
 	a.Log.Infof("%q", "initiating reboot: "+why)
 	return nil
 }

@@ -6,6 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 
 	"millwright.io/millwright/internal/host"
 )
@@ -16,6 +22,7 @@ const (
 	kubeletCAPath    = "/etc/kubernetes/kubelet-ca.crt"
 	cloudCAPath      = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem"
 	registryAuthPath = "/etc/mco/internal-registry-pull-secret.json"
+	registriesDir    = "/etc/docker/certs.d"
 )
 
 // Annotations of a Node about them.
@@ -46,6 +53,9 @@ func (a *Agent) syncCertificates(ctx context.Context, s *situation) error {
 		if err := a.writeTrust(f.path, f.body, f.mode); err != nil {
 			return err
 		}
+	}
+	if err := a.syncRegistries(cc); err != nil {
+		return err
 	}
 	version, rotate := cc.ResourceVersion, cc.Annotations[annotationRotate]
 	if rotate == "" {
@@ -78,6 +88,66 @@ func (a *Agent) writeTrust(p string, body []byte, mode uint32) error {
 	}
 	if err := f.Replace(p, body, attr); err != nil {
 		return fmt.Errorf("write %s: %w", p, err)
+	}
+	return nil
+}
+
+// syncRegistries makes the folder of registries' CAs hold exactly those of the
+// ControllerConfig. A host without the folder has no use for them.
+func (a *Agent) syncRegistries(cc *mcfgv1.ControllerConfig) error {
+	f := a.Host.Files()
+	have, err := f.ReadDir(registriesDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list %s: %w", registriesDir, err)
+	}
+	wanted := map[string][]byte{}
+	for _, list := range [][]mcfgv1.ImageRegistryBundle{cc.Spec.ImageRegistryBundleData, cc.Spec.ImageRegistryBundleUserData} {
+		for _, b := range list {
+			name := strings.ReplaceAll(b.File, "..", ":")
+			if name == "" || name == "." || strings.Contains(name, "/") {
+				a.Log.Errorf("Ignoring the CA of a registry with the name %q: want a host and perhaps a port", b.File)
+				continue
+			}
+			wanted[name] = b.Data
+		}
+	}
+	for _, name := range have {
+		if _, ok := wanted[name]; ok {
+			continue
+		}
+		if err := a.removeRegistry(path.Join(registriesDir, name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if err := a.writeTrust(path.Join(registriesDir, name, "ca.crt"), wanted[name], 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeRegistry removes the folder of a registry with the files in it.
+func (a *Agent) removeRegistry(dir string) error {
+	f := a.Host.Files()
+	info, err := f.Lstat(dir)
+	if err != nil || fs.FileMode(info.Mode)&fs.ModeDir == 0 {
+		return err // what is no folder is not ours
+	}
+	names, err := f.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", dir, err)
+	}
+	for _, name := range names {
+		if err := f.Remove(path.Join(dir, name)); err != nil {
+			return fmt.Errorf("remove the CA of a registry: %w", err)
+		}
+	}
+	if err := f.Remove(dir); err != nil {
+		return fmt.Errorf("remove the CA of a registry: %w", err)
 	}
 	return nil
 }

@@ -49,7 +49,8 @@ func (a *Agent) conditions(ctx context.Context, s *situation, d node.Decision) {
 			{mcfgv1.MachineConfigNodeResumed, metav1.ConditionTrue, "Resumed", fmt.Sprintf("In desired config %s. Resumed normal operations. Applying proper annotations.", name)},
 			{mcfgv1.MachineConfigNodeNodeDegraded, metav1.ConditionFalse, notYet, fmt.Sprintf("Node %s upgrade succeeded", a.Config.Node)},
 		}
-		if a.booting && s.in.Annotations[node.PostConfigAction] == "" {
+		if a.rebooted {
+			a.rebooted = false
 			list = append(list, toldCondition{mcfgv1.MachineConfigNodeUpdateRebooted, metav1.ConditionTrue, "RebootedNode", "Node has rebooted"})
 		}
 	case state == node.Degraded || state == node.Unreconcilable:
@@ -62,10 +63,22 @@ func (a *Agent) conditions(ctx context.Context, s *situation, d node.Decision) {
 			{mcfgv1.MachineConfigNodeUpdateExecuted, metav1.ConditionUnknown, "AppliedFilesAndOS", "Applying files and new OS config to node"},
 			{mcfgv1.MachineConfigNodeUpdateFilesAndOS, metav1.ConditionUnknown, "UpdateExecutedAppliedFilesAndOS", "Applying files and new OS config to node"},
 		}
+		if !d.Change.Drain {
+			list = append(list, toldCondition{mcfgv1.MachineConfigNodeUpdateDrained, metav1.ConditionFalse, "UpdateExecutedDrained", "Node Drain Not required for this update."})
+		}
 	default:
 		return
 	}
 	a.setConditions(ctx, list)
+}
+
+// written tells that all is in place; after is what a reboot or an action still does.
+func (a *Agent) written(ctx context.Context, after toldCondition) {
+	a.setConditions(ctx, []toldCondition{
+		{mcfgv1.MachineConfigNodeUpdateExecuted, metav1.ConditionTrue, "AppliedFilesAndOS", "Applied files and new OS config to node"},
+		{mcfgv1.MachineConfigNodeUpdateFilesAndOS, metav1.ConditionTrue, "UpdateExecutedAppliedFilesAndOS", "Applied files and new OS config to node"},
+		after,
+	})
 }
 
 func (a *Agent) degradedCondition(ctx context.Context, s *situation, reason string) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"millwright.io/millwright/internal/engine/node"
@@ -51,10 +52,14 @@ func (a *Agent) checkDrift(ctx context.Context, s *situation) {
 	s.in.Checked[s.in.Disk.Name] = list
 }
 
+// observed is a host that tells of changes at once, by whoever makes them: hollow
+// nodes need no goroutine and no ticker.
+type observed interface {
+	OnChange(paths []string, changed func(path string)) (stop func())
+}
+
 // guard watches the files of a config until the next change.
 func (a *Agent) guard(ctx context.Context, s *situation, name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.guarding == name || s.in.Disk == nil || s.in.Disk.Name != name {
 		return
 	}
@@ -71,11 +76,19 @@ func (a *Agent) guard(ctx context.Context, s *situation, name string) {
 			paths = append(paths, r.Key)
 		}
 	}
-	var guarded context.Context
-	guarded, a.unguard = context.WithCancel(ctx)
 	a.guarding = name
 	a.Log.Infof("Config Drift Monitor started, watching against %s", name)
 	a.Cluster.Event(ctx, s.node, eventNormal, "ConfigDriftMonitorStarted", "Config Drift Monitor started, watching against "+name)
+	if h, ok := a.Host.(observed); ok {
+		a.unguard = h.OnChange(paths, func(p string) {
+			if slices.Contains(paths, p) {
+				a.suspect()
+			}
+		})
+		return
+	}
+	guarded, cancel := context.WithCancel(ctx)
+	a.unguard = cancel
 	go a.watch(guarded, paths)
 }
 
@@ -101,8 +114,6 @@ func (a *Agent) watch(ctx context.Context, paths []string) {
 
 // stopGuard ends the watch before the agent changes the files itself.
 func (a *Agent) stopGuard() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.unguard == nil {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,10 +43,18 @@ type REST struct {
 	oper    rest.Interface // operator.openshift.io
 	nodes   cache.SharedIndexInformer
 	ccs     cache.SharedIndexInformer
-	codec   runtime.ParameterCodec
 
+	kept    int // how many configs stay in memory
 	mu      sync.Mutex
-	configs []*mcfgv1.MachineConfig // the one used last is last
+	configs []*mcfgv1.MachineConfig // the one read last is last
+}
+
+// of is the same for another node: clients and caches are shared.
+func (r *REST) of(name string) *REST {
+	return &REST{
+		name: name, clock: r.clock, log: r.log, kubelet: r.kubelet, core: r.core, config: r.config, oper: r.oper,
+		nodes: r.nodes, ccs: r.ccs, kept: r.kept,
+	}
 }
 
 // NewREST returns a Cluster that reads and writes its Node as the kubelet, and the
@@ -58,7 +67,7 @@ func NewREST(name string, kubelet, own *rest.Config, clk clock.PassiveClock, log
 		}
 	}
 	codecs := serializer.NewCodecFactory(scheme)
-	r := &REST{name: name, clock: clk, log: log, codec: runtime.NewParameterCodec(scheme)}
+	r := &REST{name: name, clock: clk, log: log, kept: keptConfigs}
 	for _, c := range []struct {
 		into *rest.Interface
 		cfg  *rest.Config
@@ -86,8 +95,11 @@ func NewREST(name string, kubelet, own *rest.Config, clk clock.PassiveClock, log
 	return r, nil
 }
 
-// controllerConfigName is the name of the one object of its kind.
-const controllerConfigName = "machine-config-controller"
+// Names of the one object of its kind.
+const (
+	controllerConfigName = "machine-config-controller"
+	settingsName         = "cluster" // of MachineConfiguration
+)
 
 // Start watches the Node and the ControllerConfig until ctx ends, calls changed for
 // every change, and returns once both were seen.
@@ -195,7 +207,7 @@ func (r *REST) Config(ctx context.Context, name string) (*mcfgv1.MachineConfig, 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.configs = append(r.configs, &mc)
-	if len(r.configs) > keptConfigs {
+	if len(r.configs) > r.kept {
 		r.configs = r.configs[1:]
 	}
 	return &mc, nil
@@ -211,7 +223,7 @@ func (r *REST) Pools(ctx context.Context) ([]mcfgv1.MachineConfigPool, error) {
 // Settings implements Cluster.
 func (r *REST) Settings(ctx context.Context) (*operatorv1.MachineConfiguration, error) {
 	var m operatorv1.MachineConfiguration
-	if ok, err := get(ctx, r.oper, "machineconfigurations", "cluster", &m); !ok {
+	if ok, err := get(ctx, r.oper, "machineconfigurations", settingsName, &m); !ok {
 		return nil, err
 	}
 	return &m, nil
@@ -262,20 +274,24 @@ func (r *REST) Publish(ctx context.Context, cm *corev1.ConfigMap) error {
 	return err
 }
 
+// maxEvent is how many bytes the message of an event may have.
+const maxEvent = 1024
+
 // eventComponent is who says what happens to a Node.
 const eventComponent = "machineconfigdaemon"
 
-// Event implements Cluster. An event that cannot be written is logged.
+// Event implements Cluster. A Node has no namespace; the event names the agents' own,
+// or the server would put it into default. An event that cannot be written is logged.
 func (r *REST) Event(ctx context.Context, n *corev1.Node, kind, reason, message string) {
 	now := metav1.NewTime(r.clock.Now())
 	e := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: n.Name + "." + strconv.FormatInt(now.UnixNano(), 16)},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Namespace: namespace, Name: n.Name, UID: n.UID},
 		Type:           kind, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
 		Source: corev1.EventSource{Component: eventComponent, Host: n.Name}, ReportingController: eventComponent, ReportingInstance: n.Name,
 	}
-	if len(e.Message) > 1024 {
-		e.Message = e.Message[:1024]
+	if len(e.Message) > maxEvent {
+		e.Message = strings.ToValidUTF8(e.Message[:maxEvent], "")
 	}
 	err := r.kubelet.Post().Namespace(namespace).Resource("events").Timeout(callTimeout).Body(e).Do(ctx).Error()
 	if err != nil {
