@@ -325,3 +325,33 @@ func (w *world) wantEvent(event string) {
 }
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+
+func (w *world) unset(key string) {
+	w.t.Helper()
+	n := w.node()
+	delete(n.Annotations, key)
+	if err := w.api.Update(context.Background(), n); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// restartWith is restart on a machine whose disk fails.
+func (w *world) restartWith(fault *host.Faulty) {
+	w.host = w.host.Restart(fault)
+	w.agent = New(Config{Node: nodeName, Host: w.host, Cluster: memory{w}, Clock: w.clk, Log: w})
+}
+
+// runKilled is run until the agent is killed; false: it came to rest before.
+func (w *world) runKilled() (killed bool) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case host.Killed, *host.Killed:
+			killed = true
+		default:
+			panic(r)
+		}
+	}()
+	w.run()
+	return false
+}
