@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"millwright.io/millwright/internal/host/program"
 	"millwright.io/millwright/internal/pki"
 	"millwright.io/millwright/internal/provider/azure"
 	"millwright.io/millwright/internal/sim/arm"
@@ -104,7 +106,7 @@ func (s *supervisor) startHypervisor(life context.Context) error {
 	}
 	cfg := vm.Config{
 		Dir: s.dir.path, World: s.dir.state.World, BootDelay: s.bootDelay, Busybox: findBusybox(), Clock: s.clk, Log: s.opts.Log, Joiner: &node,
-		Fetcher: s.fetcher(),
+		Standin: s.findStandin(), Fetcher: s.fetcher(),
 	}
 	if s.opts.Machines == MachinesHollow {
 		pool, err := kubelet.NewHollow(kubelet.PoolConfig{Rest: s.admin, Impersonate: true, LeaseInterval: hollowLeases, Log: s.opts.Log, Clock: s.clk})
@@ -185,6 +187,16 @@ func findBusybox() string {
 		}
 	}
 	return ""
+}
+
+// findStandin is what answers for rpm-ostree and systemctl on the machines; "" when
+// it was not built.
+func (s *supervisor) findStandin() string {
+	p := filepath.Join(s.binDir, program.Standin)
+	if _, err := os.Stat(p); err != nil {
+		return ""
+	}
+	return p
 }
 
 // hardware turns the cloud's news into power switches.

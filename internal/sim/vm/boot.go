@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -19,10 +20,50 @@ const retryPause = 5 * time.Second
 // volatile paths are lost at every boot.
 var volatile = []string{"tmp", "run", "dev/shm"}
 
-// live is one boot of a machine, from power on to ctx's end.
+// powerPoll is how often a running machine's disk is asked whether it wants to
+// reboot.
+const powerPoll = 150 * time.Millisecond
+
+// live is all boots of a machine from power on to ctx's end, or to the end that the
+// machine itself asked for.
 func (h *Hypervisor) live(ctx context.Context, uuid string) {
+	for {
+		switch h.life(ctx, uuid) {
+		case powerReboot:
+		case powerOff:
+			h.switchedOff(uuid)
+			return
+		default:
+			return
+		}
+	}
+}
+
+// switchedOff records that a machine turned its power off.
+func (h *Hypervisor) switchedOff(uuid string) {
 	h.mu.Lock()
-	rec := h.guests[uuid].rec
+	defer h.mu.Unlock()
+	g := h.guests[uuid]
+	if g == nil || g.cancel == nil {
+		return
+	}
+	g.cancel()
+	g.cancel = nil
+	g.rec.Powered, g.rec.Stage = false, StageOff
+	if err := h.save(&g.rec); err != nil {
+		h.cfg.Log.Error(err, "Recording that a machine is off", "vm", g.rec.Name)
+	}
+}
+
+// life is one boot of a machine. It returns what the machine asked for at its end.
+func (h *Hypervisor) life(ctx context.Context, uuid string) power {
+	h.mu.Lock()
+	g := h.guests[uuid]
+	if g == nil {
+		h.mu.Unlock()
+		return powerStays
+	}
+	rec := g.rec
 	h.mu.Unlock()
 	print := h.printer(rec)
 	h.setStage(uuid, StageBooting)
@@ -37,19 +78,56 @@ func (h *Hypervisor) live(ctx context.Context, uuid string) {
 			print("Boot failed: %v", err)
 			h.setStage(uuid, StageFailed)
 		}
-		return
+		return powerStays
 	}
 	defer disk.close()
-	h.setStage(uuid, StageJoining)
-	m := Machine{Record: rec, BindIP: h.BindIP(rec.Number), Console: print, Disk: disk}
+	on, off := context.WithCancel(ctx)
+	var wants power
+	var wg sync.WaitGroup
+	if !rec.Hollow {
+		wg.Go(func() {
+			if wants = h.watchPower(on, rec.Root); wants != powerStays {
+				print("systemd: %s was asked for; stopping", wants)
+				off()
+			}
+		})
+	}
+	h.serve(on, joiner, Machine{Record: rec, BindIP: h.BindIP(rec.Number), Console: print, Disk: disk})
+	off()
+	wg.Wait()
+	if ctx.Err() != nil {
+		print("Power off")
+		return powerStays
+	}
+	return wants
+}
+
+// watchPower waits until a machine asks for another power state, or on ends.
+func (h *Hypervisor) watchPower(on context.Context, root string) power {
+	tick := h.cfg.Clock.NewTicker(powerPoll)
+	defer tick.Stop()
 	for {
-		err := joiner.Join(ctx, m, func() { h.setStage(uuid, StageUp); print("Kubelet is up") })
+		select {
+		case <-on.Done():
+			return powerStays
+		case <-tick.C():
+		}
+		if p := asked(root); p != powerStays {
+			return p
+		}
+	}
+}
+
+// serve joins a booted machine to its cluster, again and again, until ctx ends.
+func (h *Hypervisor) serve(ctx context.Context, joiner Joiner, m Machine) {
+	h.setStage(m.UUID, StageJoining)
+	for {
+		err := joiner.Join(ctx, m, func() { h.setStage(m.UUID, StageUp); m.Console("Kubelet is up") })
 		if ctx.Err() != nil {
-			print("Power off")
 			return
 		}
-		h.setStage(uuid, StageJoining)
-		print("kubelet.service: %v; next try in %s", err, retryPause)
+		h.setStage(m.UUID, StageJoining)
+		m.Console("kubelet.service: %v; next try in %s", err, retryPause)
 		select {
 		case <-ctx.Done():
 			return
@@ -83,6 +161,28 @@ func (h *Hypervisor) wait(ctx context.Context, rec *Record) error {
 	}
 }
 
+// empty takes away what a reboot takes away, and makes what a running systemd makes.
+func empty(root *os.Root) error {
+	for _, v := range volatile {
+		if err := root.RemoveAll(v); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("empty /%s: %w", v, err)
+		}
+		if err := root.MkdirAll(v, 0o755); err != nil {
+			return fmt.Errorf("make /%s: %w", v, err)
+		}
+		if v == "run" {
+			continue
+		}
+		if err := root.Chmod(v, 0o777|fs.ModeSticky); err != nil {
+			return fmt.Errorf("open /%s to all: %w", v, err)
+		}
+	}
+	if err := root.MkdirAll("run/systemd/system", 0o755); err != nil {
+		return fmt.Errorf("make /run/systemd/system: %w", err)
+	}
+	return writeFile(root, "run/ostree-booted", nil, 0o644)
+}
+
 // booted keeps the new boot ID.
 func (h *Hypervisor) booted(rec *Record) error {
 	h.mu.Lock()
@@ -98,13 +198,8 @@ func (h *Hypervisor) booted(rec *Record) error {
 // start empties what is volatile and, at the first boot, writes the image and
 // applies the user data.
 func (h *Hypervisor) start(ctx context.Context, root *os.Root, rec *Record, print func(string, ...any)) error {
-	for _, v := range volatile {
-		if err := root.RemoveAll(v); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("empty /%s: %w", v, err)
-		}
-		if err := root.MkdirAll(v, 0o777); err != nil {
-			return fmt.Errorf("make /%s: %w", v, err)
-		}
+	if err := empty(root); err != nil {
+		return err
 	}
 	first := false
 	if _, err := root.Lstat("etc/machine-id"); errors.Is(err, fs.ErrNotExist) {
@@ -117,11 +212,14 @@ func (h *Hypervisor) start(ctx context.Context, root *os.Root, rec *Record, prin
 		if err != nil {
 			return fmt.Errorf("ignition: %w", err)
 		}
-		done, err := ApplyIgnition(root, userData)
+		done, err := ApplyIgnition(ctx, root, userData)
 		if err != nil {
 			return fmt.Errorf("ignition: %w", err)
 		}
 		print("Ignition: %s", done)
+	}
+	if err := h.bootSystem(root, rec, first, print); err != nil {
+		return err
 	}
 	rec.BootID = newUUID()
 	if err := writeFile(root, "proc/sys/kernel/random/boot_id", []byte(rec.BootID+"\n"), 0o444); err != nil {
@@ -147,48 +245,37 @@ func (h *Hypervisor) userData(ctx context.Context, rec *Record, print func(strin
 	return h.cfg.Fetcher.Resolve(ctx, rec.UserData, print)
 }
 
-const osRelease = `NAME="Red Hat Enterprise Linux CoreOS"
-ID=rhcos
-ID_LIKE="rhel fedora"
-VERSION="9.6.20251015-0"
-VERSION_ID="4.20"
-PLATFORM_ID="platform:el9"
-PRETTY_NAME="Red Hat Enterprise Linux CoreOS 9.6.20251015-0"
-VARIANT_ID=coreos
-`
-
-const bootEntry = `title Red Hat Enterprise Linux CoreOS 9.6.20251015-0 (ostree:0)
-version 1
-options ostree=/ostree/boot.1/rhcos/0/0 ignition.platform.id=azure root=UUID=910678ff-f77e-4a7d-8d53-86f2ac47a823 rw
-linux /ostree/rhcos/vmlinuz
-`
-
 // install writes what the image brings: a userland, identity files and a
 // boot entry.
 func (h *Hypervisor) install(root *os.Root, rec *Record) error {
-	for _, d := range []string{"usr/bin", "usr/sbin", "usr/lib", "etc/systemd/system", "etc/kubernetes", "var/lib/kubelet/pki", "var/log", "var/home", "proc/sys/kernel/random", "sys", "dev", "root", "boot/loader/entries", "opt", "srv"} {
+	for _, d := range []string{"usr/bin", "usr/sbin", "usr/lib/systemd/system", "etc/systemd/system", "etc/pki/ca-trust/source/anchors", "var/home/core", "etc/kubernetes", "var/lib/kubelet/pki", "var/log", "var/home", "proc/sys/kernel/random", "sys", "dev", "root", "boot/loader/entries", "opt", "srv"} {
 		if err := root.MkdirAll(d, 0o755); err != nil {
 			return fmt.Errorf("make /%s: %w", d, err)
 		}
 	}
-	for name, to := range map[string]string{"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib", "home": "var/home"} {
+	for name, to := range map[string]string{"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib", "home": "var/home", "etc/os-release": "../usr/lib/os-release"} {
 		if err := root.Symlink(to, name); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("link /%s: %w", name, err)
 		}
 	}
 	files := map[string]string{
-		"etc/os-release":                    osRelease,
-		"etc/hostname":                      rec.Name + "\n",
-		"etc/hosts":                         "127.0.0.1 localhost\n" + rec.PrivateIP + " " + rec.Name + "\n",
-		"etc/passwd":                        "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000:CoreOS Admin:/var/home/core:/bin/sh\n",
-		"etc/group":                         "root:x:0:\nwheel:x:10:core\ncore:x:1000:\n",
-		"boot/loader/entries/ostree-1.conf": bootEntry,
-		"proc/cmdline":                      "BOOT_IMAGE=(hd0,gpt3)/ostree/rhcos/vmlinuz ostree=/ostree/boot.1/rhcos/0/0 ignition.platform.id=azure root=UUID=910678ff-f77e-4a7d-8d53-86f2ac47a823 rw\n",
+		"etc/hostname": rec.Name + "\n",
+		"etc/hosts":    "127.0.0.1 localhost\n" + rec.PrivateIP + " " + rec.Name + "\n",
+		"etc/passwd":   "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000:CoreOS Admin:/var/home/core:/bin/sh\n",
+		"etc/group":    "root:x:0:\nwheel:x:10:core\ncore:x:1000:\n",
+		"etc/shadow":   "root:*:20000:0:99999:7:::\ncore:*:20000:0:99999:7:::\n",
 	}
 	for name, body := range files {
-		if err := writeFile(root, name, []byte(body), 0o644); err != nil {
+		mode := os.FileMode(0o644)
+		if name == "etc/shadow" {
+			mode = 0o600
+		}
+		if err := writeFile(root, name, []byte(body), mode); err != nil {
 			return err
 		}
+	}
+	if err := h.installSystem(root, rec.Root); err != nil {
+		return err
 	}
 	if h.cfg.Busybox == "" {
 		return nil

@@ -37,7 +37,7 @@ func (n *HollowNode) Join(ctx context.Context, m Machine, up func()) error {
 			corev1.ResourceMemory: *resource.NewQuantity(m.MemoryMiB<<20, resource.BinarySI),
 			corev1.ResourcePods:   *resource.NewQuantity(250, resource.DecimalSI),
 		},
-		OSImage: "Red Hat Enterprise Linux CoreOS 9.6.20251015-0", BootID: m.BootID,
+		OSImage: osImage(m.Disk), BootID: m.BootID,
 		MachineID: strings.ReplaceAll(m.UUID, "-", ""), KubeletVersion: n.KubeletVersion,
 	})
 	if err != nil {

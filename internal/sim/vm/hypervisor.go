@@ -72,7 +72,10 @@ type Config struct {
 	// BootDelay is how long a machine takes from power on to its services.
 	BootDelay func(Hardware) time.Duration
 	Busybox   string // path of a static busybox; "" for roots without userland
-	Joiner    Joiner
+	// Standin is the path of millwright-standin, which answers for rpm-ostree and
+	// systemctl on a machine; "" for machines without them.
+	Standin string
+	Joiner  Joiner
 	// Hollow says which machines have no root; nil: none. HollowJoiner runs
 	// those.
 	Hollow       func(Hardware) bool

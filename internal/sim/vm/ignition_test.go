@@ -57,10 +57,10 @@ func TestApplyIgnitionWritesWhatItSays(t *testing.T) {
 	    {"path":"/etc/more","contents":{"source":"data:,a"},"append":[{"source":"data:,b"}]}],
 	  "links":[{"path":"/etc/link","target":"/etc/plain"}]},
 	"systemd":{"units":[
-	  {"name":"a.service","enabled":true,"contents":"[Unit]\n","dropins":[{"name":"10.conf","contents":"[Service]\n"}]},
+	  {"name":"a.service","enabled":true,"contents":"[Install]\nWantedBy=multi-user.target\n","dropins":[{"name":"10.conf","contents":"[Service]\n"}]},
 	  {"name":"b.service","mask":true}]}`)
 	root, dir := openRoot(t)
-	said, err := ApplyIgnition(root, raw)
+	said, err := ApplyIgnition(t.Context(), root, raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestApplyIgnitionWritesWhatItSays(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"etc/plain": "hello world", "etc/zip": "squeezed", "etc/more": "ab",
-		"etc/systemd/system/a.service": "[Unit]\n", "etc/systemd/system/a.service.d/10.conf": "[Service]\n",
+		"etc/systemd/system/a.service": "[Install]\nWantedBy=multi-user.target\n", "etc/systemd/system/a.service.d/10.conf": "[Service]\n",
 	} {
 		got, err := root.ReadFile(name)
 		if err != nil || string(got) != want {
@@ -101,7 +101,7 @@ func TestApplyIgnitionRefusesInWords(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			root, _ := openRoot(t)
-			_, err := ApplyIgnition(root, []byte(row.raw))
+			_, err := ApplyIgnition(t.Context(), root, []byte(row.raw))
 			if err == nil || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("got %v, want it to say %q", err, row.want)
 			}
@@ -129,7 +129,7 @@ func FuzzApplyIgnition(f *testing.F) {
 	f.Add(config("3.5.0", `,"storage":{"links":[{"path":"/etc","target":"/tmp"},{"path":"/h","target":"/../../etc/passwd","hard":true}]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		root, dir := openRoot(t)
-		_, _ = ApplyIgnition(root, raw)
+		_, _ = ApplyIgnition(t.Context(), root, raw)
 		entries, err := os.ReadDir(filepath.Dir(dir))
 		if err != nil {
 			t.Fatal(err)

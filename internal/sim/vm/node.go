@@ -92,7 +92,7 @@ func (n *ConfigNode) Join(ctx context.Context, m Machine, up func()) error {
 		ProviderExternal: true,
 		APIServer:        cfg.Host,
 		CAData:           cfg.CAData,
-		OSImage:          "Red Hat Enterprise Linux CoreOS 9.6.20251015-0",
+		OSImage:          osImage(m.Disk),
 		BootID:           m.BootID,
 		MachineID:        strings.ReplaceAll(m.UUID, "-", ""),
 		KubeletVersion:   n.KubeletVersion,
