@@ -51,11 +51,11 @@ import (
 // FieldNodeRef finds Machines by the name of their Node.
 const FieldNodeRef = "status.nodeRef.name"
 
-// workers is how many Machines are worked on at a time. A slow cloud call
-// holds one of them: with a second per call, a thousand Machines that come at
-// once take turns of ten seconds instead of forty. What they ask for is
-// bounded by the cloud's own throttling and by the API server's fairness.
-const workers = 100
+// workers is how many Machines are worked on at a time: a slow cloud call
+// holds one of them. All share one connection to the API server, which takes a
+// hundred requests at a time, watches among them; with as many workers a busy
+// server let Leases run out.
+const workers = 48
 
 // maxRounds bounds how often one reconcile decides. The longest path takes
 // drain, delete, Node and finalizer.
