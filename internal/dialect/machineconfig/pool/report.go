@@ -134,23 +134,7 @@ func (m *memory) changes(p *picture) []plan.Event {
 // report writes what the pool is told, unless it says all of this already. The
 // result is when to look again.
 func (c *controller) report(ctx context.Context, pool *machineconfigv1.MachineConfigPool, p *picture, m *memory, d plan.Decision[rollout.Status]) (time.Duration, error) {
-	after := pool.DeepCopy()
-	s, st := d.Status, &after.Status
-	st.ObservedGeneration = pool.Generation
-	st.MachineCount, st.ReadyMachineCount, st.UpdatedMachineCount = count(s.Machines), count(s.Ready), count(s.Updated)
-	st.UnavailableMachineCount, st.DegradedMachineCount = count(s.Unavailable), count(s.Degraded)
-	if len(p.expires) > 0 || len(st.CertExpirys) > 0 {
-		st.CertExpirys = p.expires
-	}
-	if s.Settled {
-		st.Configuration = machineconfigv1.MachineConfigPoolStatusConfiguration(*pool.Spec.Configuration.DeepCopy())
-	}
-	for _, o := range d.Conditions {
-		if ours(o.Type) && o.Status == corev1.ConditionFalse && condition(pool, machineconfigv1.MachineConfigPoolConditionType(o.Type)) == nil {
-			continue // ours are told when there is something to tell
-		}
-		st.Conditions = withCondition(st.Conditions, o, c.Clock.Now())
-	}
+	s, after := d.Status, c.status(pool, p, d)
 	measure(p, s)
 	before := pool
 	if pool.Status.ObservedGeneration == 0 {
@@ -178,6 +162,28 @@ func (c *controller) report(ctx context.Context, pool *machineconfigv1.MachineCo
 	return 0, nil
 }
 
+// status returns the pool as it should be.
+func (c *controller) status(pool *machineconfigv1.MachineConfigPool, p *picture, d plan.Decision[rollout.Status]) *machineconfigv1.MachineConfigPool {
+	after := pool.DeepCopy()
+	s, st := d.Status, &after.Status
+	st.ObservedGeneration = pool.Generation
+	st.MachineCount, st.ReadyMachineCount, st.UpdatedMachineCount = count(s.Machines), count(s.Ready), count(s.Updated)
+	st.UnavailableMachineCount, st.DegradedMachineCount = count(s.Unavailable), count(s.Degraded)
+	if len(p.expires) > 0 || len(st.CertExpirys) > 0 {
+		st.CertExpirys = p.expires
+	}
+	if s.Settled {
+		st.Configuration = machineconfigv1.MachineConfigPoolStatusConfiguration(*pool.Spec.Configuration.DeepCopy())
+	}
+	for _, o := range d.Conditions {
+		if ours(o.Type) && o.Status == corev1.ConditionFalse && condition(pool, machineconfigv1.MachineConfigPoolConditionType(o.Type)) == nil {
+			continue // ours are told when there is something to tell
+		}
+		st.Conditions = withCondition(st.Conditions, o, c.Clock.Now())
+	}
+	return after
+}
+
 // unset returns a pool whose counters differ from any that can be.
 func unset(pool *machineconfigv1.MachineConfigPool) *machineconfigv1.MachineConfigPool {
 	out := pool.DeepCopy()
@@ -191,7 +197,7 @@ func ours(kind string) bool {
 	return kind == rollout.ConditionWaiting || kind == rollout.ConditionNodesUnassigned || kind == rollout.ConditionDrainBlocked
 }
 
-func count(n int) int32 { return int32(min(n, 1<<30)) } //nolint:gosec // bounded
+func count(n int) int32 { return int32(min(n, 1<<30)) }
 
 // withCondition sets a condition as this API has always done: nothing when all
 // is said already; else the condition moves to the end of the list, and its

@@ -44,7 +44,7 @@ func TestRandomWorlds(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			rnd := rand.New(rand.NewPCG(uint64(seed), 7)) //nolint:gosec // a seeded world
+			rnd := rand.New(rand.NewPCG(uint64(seed), 7))
 			c := &chaos{rnd: rnd, limit: 1 + rnd.IntN(3), mine: map[string]bool{}}
 			n := 3 + rnd.IntN(6)
 			objs := workers(n)
