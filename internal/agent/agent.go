@@ -101,6 +101,9 @@ func (a *Agent) Step(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := a.answer(ctx, s); err != nil {
+		return 0, err
+	}
 	return a.act(ctx, s, d)
 }
 
@@ -212,7 +215,7 @@ func (a *Agent) decide(ctx context.Context, s *situation) (node.Decision, error)
 			}
 			s.in.Known[d.Fetch] = configOf(mc)
 		case d.Check != "":
-			list, err := a.compare(ctx, s, d.Check, transition.Everything)
+			list, err := a.compareAsked(ctx, s, d.Check)
 			if err != nil {
 				return d, err
 			}
@@ -282,7 +285,7 @@ func (a *Agent) act(ctx context.Context, s *situation, d node.Decision) (time.Du
 		}
 		a.failed = ""
 		a.clearReapplied()
-		return d.Wake, errors.Join(a.answer(ctx, s), a.publishUnits(ctx, s))
+		return d.Wake, a.publishUnits(ctx, s)
 	}
 	switch d.Action {
 	case node.Adopt:

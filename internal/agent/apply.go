@@ -23,6 +23,9 @@ func (a *Agent) apply(ctx context.Context, s *situation, c node.Change) (time.Du
 		return 0, err
 	}
 	if len(planned.Refused) > 0 {
+		if err := a.taken(ctx, s); err != nil {
+			return 0, err
+		}
 		return time.Minute, a.fail(ctx, s, refusals(planned.Refused))
 	}
 	if planned.Reboot && !c.Drain {
@@ -42,6 +45,9 @@ func (a *Agent) apply(ctx context.Context, s *situation, c node.Change) (time.Du
 		if err := a.Host.Files().Replace(reappliedPath, []byte(c.To.Name+"\n"), host.Attr{Mode: 0o600}); err != nil {
 			return 0, fmt.Errorf("write %s: %w", reappliedPath, err)
 		}
+	}
+	if err := a.taken(ctx, s); err != nil {
+		return 0, err
 	}
 	a.started(ctx, s, planned)
 	out, err := a.journal.Run(ctx, changeOf(c), planned)

@@ -67,7 +67,7 @@ func (a *Agent) settings(ctx context.Context, s *situation) error {
 // quiet tells that nothing is to be done and nothing was asked.
 func (a *Agent) quiet(s *situation) bool {
 	an := s.in.Annotations
-	return !a.booting && !s.in.Force && !a.hasDrifted() && s.in.Disk != nil && s.in.Disk.Name == an[node.DesiredConfig] &&
+	return !a.booting && !s.in.Force && !node.Asked(an) && !a.hasDrifted() && s.in.Disk != nil && s.in.Disk.Name == an[node.DesiredConfig] &&
 		an[node.CurrentConfig] == an[node.DesiredConfig] && an[node.State] == node.Done
 }
 
