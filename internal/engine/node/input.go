@@ -48,6 +48,7 @@ const maxReason = 2000
 const (
 	drainWake  = time.Minute
 	brokenWake = time.Minute
+	youngWake  = 2 * time.Second
 )
 
 // maxTries is how often one and the same change is tried before it needs a person.
