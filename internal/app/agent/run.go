@@ -19,6 +19,7 @@ import (
 
 	"millwright.io/millwright/internal/agent"
 	"millwright.io/millwright/internal/host"
+	"millwright.io/millwright/internal/host/detect"
 )
 
 // Pauses and limits of the kubelet's health.
@@ -39,7 +40,12 @@ const (
 func Run(ctx context.Context, o Options) error {
 	clk := clock.RealClock{}
 	log := &klogText{out: os.Stderr, pid: os.Getpid(), clock: clk}
-	h, err := host.New(mounted(o.Root, os.Getenv(mountsEnv)), host.Options{})
+	root := mounted(o.Root, os.Getenv(mountsEnv))
+	sys, err := detect.System(root, log.Infof)
+	if err != nil {
+		return err
+	}
+	h, err := host.New(root, host.Options{System: sys})
 	if err != nil {
 		return fmt.Errorf("look at the host below %s: %w", o.Root, err)
 	}
