@@ -11,7 +11,10 @@ import (
 	"time"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -26,9 +29,14 @@ type Report struct {
 	// World is the simulated cluster of the directory; nil: there is none,
 	// and the sets are those of KUBECONFIG.
 	World *control.Status `json:"world,omitempty"`
-	Sets  []SetReport     `json:"machineSets"`
+	Pools []PoolReport    `json:"machineConfigPools,omitempty"`
+	// Unassigned are nodes in several custom pools, which no pool touches.
+	Unassigned []string    `json:"unassignedNodes,omitempty"`
+	Sets       []SetReport `json:"machineSets"`
 	// Waiting are Machines that are not running, and why.
 	Waiting []MachineReport `json:"waiting,omitempty"`
+
+	now time.Time
 }
 
 // SetReport is one MachineSet.
@@ -53,39 +61,59 @@ func statusCommand(d Deps) *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Shows machine sets, and machines on their way with what they wait for",
+		Short: "Shows pools, machine sets, and nodes and machines on their way with what they wait for",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if watch && out != "" {
 				return &UsageError{"status: -w prints for people; leave out -o"}
 			}
-			for {
+			if !watch {
 				r, err := report(cmd.Context(), d, dir)
 				if err != nil {
 					return err
 				}
-				if watch && interactive(cmd.OutOrStdout()) {
-					_, _ = fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
-				}
-				if err := out.print(cmd.OutOrStdout(), r, r.table); err != nil || !watch {
-					return err
-				}
-				select {
-				case <-cmd.Context().Done():
-					return nil
-				case <-time.After(2 * time.Second):
-				}
+				return out.print(cmd.OutOrStdout(), r, r.table)
 			}
+			return follow(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) (Report, error) { return report(ctx, d, dir) })
 		},
 	}
 	addDir(cmd, &dir)
 	addOutput(cmd, &out)
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every 2 s")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing it: a live view on a terminal, else a line for each change")
 	return cmd
 }
 
+// every is how often a follower looks.
+const every = 2 * time.Second
+
+// follow shows reports until ctx ends: on a terminal a screen, elsewhere what
+// changed.
+func follow(ctx context.Context, w io.Writer, look func(context.Context) (Report, error)) error {
+	live := interactive(w)
+	if live {
+		_, _ = fmt.Fprint(w, "\x1b[2J")
+	}
+	var told feed
+	for {
+		r, err := look(ctx)
+		if err != nil {
+			return err
+		}
+		if !live {
+			told.print(w, r)
+		} else if err := r.screen(w); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+	}
+}
+
 func report(ctx context.Context, d Deps, dir string) (Report, error) {
-	var r Report
+	r := Report{now: time.Now()}
 	kubeconfig := ""
 	socket, err := d.Socket(dir)
 	if err != nil {
@@ -112,6 +140,7 @@ func report(ctx context.Context, d Deps, dir string) (Report, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(machinev1beta1.Install(scheme))
+	utilruntime.Must(mcfgv1.Install(scheme))
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		return r, fmt.Errorf("make client: %w", err)
@@ -126,8 +155,19 @@ func report(ctx context.Context, d Deps, dir string) (Report, error) {
 }
 
 func (r *Report) fill(ctx context.Context, c client.Reader) error {
+	f, err := readFleet(ctx, c)
+	if err != nil {
+		return err
+	}
+	if len(f.pools) > 0 {
+		r.Pools, r.Unassigned = f.reports(r.now), f.strays
+	}
 	var sets machinev1beta1.MachineSetList
-	if err := c.List(ctx, &sets); err != nil {
+	err = c.List(ctx, &sets)
+	if len(f.pools) > 0 && (meta.IsNoMatchError(err) || apierrors.IsNotFound(err)) {
+		return nil // a cluster with pools and without machines
+	}
+	if err != nil {
 		return fmt.Errorf("list machine sets: %w", err)
 	}
 	for _, s := range sets.Items {
@@ -176,6 +216,10 @@ func (r Report) table(w io.Writer) error {
 			_, _ = fmt.Fprintf(w, ", waiting for %s", r.World.Message)
 		}
 		_, _ = fmt.Fprintf(w, " (pid %d, cluster %s, %s)\n\n", r.World.PID, r.World.InfraID, r.World.APIServer)
+	}
+	r.poolsText(w)
+	if len(r.Pools) > 0 && len(r.Sets)+len(r.Waiting) == 0 {
+		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	_, _ = fmt.Fprintln(t, "MACHINESET\tDESIRED\tCURRENT\tREADY\tAVAILABLE")
