@@ -266,6 +266,12 @@ func (a *Agent) act(ctx context.Context, s *situation, d node.Decision) (time.Du
 	for _, n := range d.Notes {
 		a.Log.Infof("%s", n.Message)
 	}
+	if d.Action == node.Nothing && d.Change.Drain {
+		// No pod has to go for a config that this host cannot have.
+		if refused, err := a.foresee(ctx, s, d.Change); refused || err != nil {
+			return time.Minute, err
+		}
+	}
 	if err := a.annotate(ctx, s, d.Set); err != nil {
 		return 0, err
 	}
@@ -292,6 +298,7 @@ func (a *Agent) act(ctx context.Context, s *situation, d node.Decision) (time.Du
 		return again, a.adopt(ctx, s, d.Change.To.Name)
 	case node.Apply:
 		return a.apply(ctx, s, d.Change)
+	case node.Nothing:
 	}
 	return d.Wake, nil
 }

@@ -57,6 +57,19 @@ func (a *Agent) apply(ctx context.Context, s *situation, c node.Change) (time.Du
 	return a.ended(ctx, s, planned, out)
 }
 
+// foresee plans a change for which the node is still to be emptied, and tells whether
+// this host refuses it.
+func (a *Agent) foresee(ctx context.Context, s *situation, c node.Change) (bool, error) {
+	planned, err := a.plan(ctx, s, c)
+	if err != nil || len(planned.Refused) == 0 {
+		return false, err
+	}
+	if err := a.taken(ctx, s); err != nil {
+		return true, err
+	}
+	return true, a.fail(ctx, s, refusals(planned.Refused))
+}
+
 // changeOf names a change for the journal.
 func changeOf(c node.Change) journal.Change {
 	return journal.Change{From: c.From.Name, To: c.To.Name}
@@ -119,9 +132,11 @@ func (a *Agent) started(ctx context.Context, s *situation, p transition.Planned)
 func (a *Agent) ended(ctx context.Context, s *situation, p transition.Planned, out journal.Outcome) (time.Duration, error) {
 	switch out.Kind {
 	case journal.Completed:
+		a.Metrics.pivoted(p.Steps)
 		a.served(ctx, s, p)
 		return again, nil
 	case journal.RebootPending:
+		a.Metrics.pivoted(p.Steps)
 		a.rebooting = true
 		a.Log.Infof("%q", "reboot successful")
 		return 0, nil
@@ -133,6 +148,9 @@ func (a *Agent) ended(ctx context.Context, s *situation, p transition.Planned, o
 		}
 		if out.Step.Kind == transition.KindReboot {
 			a.Metrics.rebootFailed()
+		}
+		if out.Step.Kind == transition.KindImage {
+			a.Metrics.pivotFailed()
 		}
 		return time.Minute, a.fail(ctx, s, out.Cause)
 	case journal.Stuck:
@@ -154,6 +172,7 @@ func (a *Agent) served(ctx context.Context, s *situation, p transition.Planned) 
 		case transition.KindRestart:
 			a.Cluster.Event(ctx, s.node, eventNormal, "ServiceRestart", fmt.Sprintf("Config changes do not require reboot. Service %s was restarted.", step.Key))
 			acted = true
+		default: // neither stops nor starts anything that users see
 		}
 	}
 	if !acted {

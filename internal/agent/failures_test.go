@@ -91,6 +91,9 @@ func TestAConfigThatThisHostCannotHave(t *testing.T) {
 			w.set(node.DesiredConfig, "rendered-worker-b")
 			w.run()
 			w.want("rendered-worker-a", node.Degraded, row.reason)
+			if n := w.node(); n.Spec.Unschedulable || w.boots != 0 {
+				t.Errorf("cordoned %t, %d boots: want pods left alone", n.Spec.Unschedulable, w.boots)
+			}
 			if after := w.host.Tree("/var/lib/millwright"); after != before {
 				t.Errorf("the disk changed:\n%s\nwas\n%s", after, before)
 			}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -71,5 +72,18 @@ func (m *Metrics) drift(found bool, now time.Time) {
 func (m *Metrics) rebootFailed() {
 	if m != nil {
 		m.reboots.Inc()
+	}
+}
+
+func (m *Metrics) pivotFailed() {
+	if m != nil {
+		m.pivots.Inc()
+	}
+}
+
+// pivoted forgets the failures once an image was staged.
+func (m *Metrics) pivoted(steps []transition.Step) {
+	if m != nil && slices.ContainsFunc(steps, func(s transition.Step) bool { return s.Kind == transition.KindImage }) {
+		m.pivots.Set(0)
 	}
 }

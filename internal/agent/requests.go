@@ -9,11 +9,12 @@ import (
 
 // taken ends a request for recovery when the host's part begins: it is one try.
 func (a *Agent) taken(ctx context.Context, s *situation) error {
-	if _, asked := s.node.Annotations[node.RecoverRequest]; !asked {
+	name, asked := s.node.Annotations[node.RecoverRequest]
+	if !asked {
 		return nil
 	}
 	a.Log.Infof("Recovering node %s, as it was asked to", a.Config.Node)
-	return a.annotate(ctx, s, map[string]*string{node.RecoverRequest: nil})
+	return a.annotate(ctx, s, map[string]*string{node.RecoverRequest: nil, node.Recovering: &name})
 }
 
 // compareAsked compares the disk with a config that a decision asks about. One that

@@ -24,8 +24,10 @@ func (w *world) recover(config string) {
 	w.set(node.DesiredConfig, config)
 	w.set(node.RecoverRequest, config)
 	w.run()
-	if _, there := w.node().Annotations[node.RecoverRequest]; there {
-		w.t.Errorf("the request stays; log:\n%s", strings.Join(w.log, "\n"))
+	for _, key := range []string{node.RecoverRequest, node.Recovering} {
+		if v, there := w.node().Annotations[key]; there {
+			w.t.Errorf("%s stays %s; log:\n%s", key, v, strings.Join(w.log, "\n"))
+		}
 	}
 }
 

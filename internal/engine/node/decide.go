@@ -343,12 +343,13 @@ func (p *planner) apply(to Config, force bool) {
 		p.degrade(err.Error(), "")
 		return
 	}
+	p.d.Change = c
 	p.work()
 	if c.Drain && !c.Drained {
 		p.drain(to.Name)
 		return
 	}
-	p.d.Action, p.d.Change = Apply, c
+	p.d.Action = Apply
 }
 
 // refused is why this host can never take the config, in the original's words.

@@ -131,6 +131,8 @@ type Decision struct {
 	// Set are annotations to write; a nil value removes one.
 	Set    map[string]*string
 	Action Action
+	// Change is given with Apply and Adopt, and with Nothing while the node still has
+	// to be emptied for it.
 	Change Change
 	// Settled tells that the start is over; Watch names the config to guard.
 	Settled bool

@@ -14,6 +14,9 @@ const (
 	// only for what nothing else makes true. Named another config than desiredConfig,
 	// it is dropped.
 	RecoverRequest = "millwright.io/recover"
+	// Recovering stands on the Node in its place, with the same value, from when the
+	// host's part begins until it is known how it ended.
+	Recovering = "millwright.io/recovering"
 	// AdoptRequest asks a node to call its disk by the name of a config that the
 	// disk already agrees with. Nothing but the record of the name is written; a
 	// disk that differs keeps the name it has.
@@ -46,6 +49,7 @@ func (p *planner) answered() {
 	if p.recovering {
 		p.unset(RecoverRequest)
 	}
+	p.unset(Recovering)
 }
 
 // adopt answers a request for another name of the same disk. The annotations come
