@@ -13,8 +13,9 @@ import (
 // memory is a Disk that keeps what a real one would: what was synced, and beside it
 // what only the running system sees.
 type memory struct {
-	mu   sync.RWMutex
-	root *inode
+	mu     sync.RWMutex
+	root   *inode
+	intern func([]byte) []byte
 
 	watchers map[int]watcher
 	nextID   int
@@ -79,7 +80,7 @@ func newFolder(mode uint32) *inode {
 func (m *memory) crash() *memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &memory{root: m.root.durable()}
+	return &memory{root: m.root.durable(), intern: m.intern}
 }
 
 // durable is the node as the disk holds it.
@@ -253,6 +254,9 @@ func (m *memory) Write(p string, data []byte) error {
 			return syscall.EISDIR
 		}
 		if len(n.data) == 0 {
+			if m.intern != nil {
+				data = m.intern(data)
+			}
 			n.data = data // the first bytes are shared with whoever wrote them
 			return nil
 		}

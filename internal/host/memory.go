@@ -24,6 +24,9 @@ type MemoryOptions struct {
 	Fault *Faulty
 	// Reboot is called when a reboot was asked for; nil: RebootAsked tells.
 	Reboot func()
+	// Intern returns a copy of contents that machines share; nil: none is shared but
+	// with the writer.
+	Intern func([]byte) []byte
 }
 
 // Memory is a machine without a disk: an ostree host with a rootless systemd, for
@@ -44,7 +47,9 @@ func NewMemory(o MemoryOptions) *Memory {
 		booted: deployment{image: o.Image, arguments: slices.Clone(o.Arguments), kernel: "default"},
 		bootID: o.BootID, boots: 1, ask: o.Reboot, failing: map[string]bool{},
 	}
-	m := assemble(newMemory(), sys, o.Fault)
+	mem := newMemory()
+	mem.intern = o.Intern
+	m := assemble(mem, sys, o.Fault)
 	for _, f := range []struct{ path, body string }{
 		{"/etc/os-release", "ID=rhcos\nVARIANT_ID=coreos\nVERSION_ID=\"4.20\"\n"},
 		{passwdPath, "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000:CoreOS Admin:/var/home/core:/bin/sh\n"},
