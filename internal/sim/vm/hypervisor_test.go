@@ -75,8 +75,21 @@ func waitStage(t *testing.T, h *Hypervisor, name string, want Stage) Record {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatalf("machine %s: got stage %q, want %q", name, last.Stage, want)
+	console, _ := h.Console(last.UUID)
+	t.Fatalf("machine %s: got stage %q, want %q; console:\n%s", name, last.Stage, want, console)
 	return last
+}
+
+// newDeadline returns a short pause that ends the test when it was made too often.
+func newDeadline(t *testing.T) func() {
+	deadline := time.Now().Add(20 * time.Second)
+	return func() {
+		t.Helper()
+		if time.Now().After(deadline) {
+			t.Fatal("not within 20 s")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 func TestMachineBootsOnceAndRebootsFromDisk(t *testing.T) {
