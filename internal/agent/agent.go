@@ -290,6 +290,7 @@ func (a *Agent) act(ctx context.Context, s *situation, d node.Decision) (time.Du
 			a.Log.Infof("In desired config %s", d.Watch)
 		}
 		a.failed = ""
+		a.Metrics.drift(false, a.Clock.Now())
 		a.clearReapplied()
 		return d.Wake, a.publishUnits(ctx, s)
 	}
