@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"millwright.io/millwright/internal/version"
@@ -65,6 +66,12 @@ type Deps struct {
 	// Generate previews what the controllers of KubeletConfigs, mirrors and
 	// other settings make of them, with those controllers' code.
 	Generate func(ctx context.Context, in GenerateInput) (Generated, error)
+	// Client reads and writes the cluster of a kubeconfig and a context; empty:
+	// the usual ones.
+	Client func(kubeconfig, kubecontext string) (client.Client, error)
+	// Explainers say why objects are stuck, with the code of their
+	// controllers.
+	Explainers []Explainer
 }
 
 // Command returns the whole command line.
@@ -82,7 +89,8 @@ func Command(d Deps) *cobra.Command {
 		return &UsageError{fmt.Sprintf("%v; see `%s --help`", err, cmd.CommandPath())}
 	})
 	root.AddCommand(upCommand(d), downCommand(d), statusCommand(d), simCommand(d),
-		renderCommand(d), hashCommand(), lintCommand(), diffCommand(), planCommand(d))
+		renderCommand(d), hashCommand(), lintCommand(), diffCommand(), planCommand(d), explainCommand(d),
+		recoverCommand(d))
 	wrapArgs(root)
 	return root
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	machinev1 "github.com/openshift/api/machine/v1"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
@@ -60,7 +61,7 @@ func newCluster() *cluster {
 func readScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, mcfgv1.Install, operatorv1.Install, operatorv1alpha1.Install, machinev1beta1.Install, configv1.Install,
+		clientgoscheme.AddToScheme, mcfgv1.Install, operatorv1.Install, operatorv1alpha1.Install, machinev1beta1.Install, machinev1.Install, configv1.Install,
 	} {
 		if err := add(s); err != nil {
 			return nil, fmt.Errorf("register kinds: %w", err)

@@ -1,0 +1,7 @@
+package cli
+
+// ownExplainers are the kinds that need no controller of a dialect to be
+// explained.
+func ownExplainers() []Explainer {
+	return nil
+}
