@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
+
+	"millwright.io/millwright/internal/agent"
 	"millwright.io/millwright/internal/host/program"
 	"millwright.io/millwright/internal/pki"
 	"millwright.io/millwright/internal/provider/azure"
@@ -119,7 +122,12 @@ func (s *supervisor) startHypervisor(life context.Context) error {
 			}
 		}()
 		cfg.Hollow = func(h vm.Hardware) bool { return !s.isMaster(h.Name) }
-		cfg.HollowJoiner = &vm.HollowNode{ConfigNode: node, Pool: pool}
+		agents, err := agent.NewPool(agent.PoolConfig{Rest: s.admin, Clock: s.clk, Log: quiet{}})
+		if err != nil {
+			return fmt.Errorf("start agents of hollow nodes: %w", err)
+		}
+		go s.runAgents(life, agents)
+		cfg.HollowJoiner = &vm.HollowNode{ConfigNode: node, Pool: pool, Agents: agents}
 	}
 	var err error
 	if s.hyper, err = vm.New(life, cfg); err != nil {
@@ -127,6 +135,25 @@ func (s *supervisor) startHypervisor(life context.Context) error {
 	}
 	return nil
 }
+
+// runAgents runs the agents of hollow nodes once the kinds they watch are served.
+func (s *supervisor) runAgents(life context.Context, agents *agent.Pool) {
+	err := poll(life, time.Second, firstReady, func() (bool, error) {
+		return s.kube.List(life, &machineconfigv1.ControllerConfigList{}) == nil, nil
+	})
+	if err == nil {
+		err = agents.Run(life)
+	}
+	if err != nil && life.Err() == nil {
+		s.opts.Say("Agents of hollow nodes ended: %v", err)
+	}
+}
+
+// quiet drops the lines of thousands of agents; their Nodes tell how they are.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
 
 func (s *supervisor) isMaster(name string) bool {
 	return strings.HasPrefix(name, s.params.InfraID+"-master-")

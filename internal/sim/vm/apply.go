@@ -33,7 +33,7 @@ func (unsynced) SyncDir(string) error { return nil }
 // applier writes the parts of a first-boot config with the steps of a node agent.
 type applier struct {
 	ctx  context.Context
-	root *os.Root
+	root *os.Root // nil: a machine in memory, which has neither empty folders nor hard links
 	host host.Host
 }
 
@@ -84,6 +84,9 @@ func (a *applier) directory(d types.Directory) error {
 	if err != nil {
 		return err
 	}
+	if a.root == nil {
+		return nil
+	}
 	if err := a.root.MkdirAll(p, 0o755); err != nil {
 		return err
 	}
@@ -122,7 +125,7 @@ func (a *applier) link(l types.Link) error {
 	if l.Target == nil || *l.Target == "" {
 		return errors.New("target is missing")
 	}
-	if l.Hard == nil || !*l.Hard {
+	if l.Hard == nil || !*l.Hard || a.root == nil {
 		return a.set(transition.KindFile, "/"+p, transition.State{Type: transition.Link, Target: *l.Target}, nil)
 	}
 	t, err := rel(*l.Target)

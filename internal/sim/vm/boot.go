@@ -84,14 +84,17 @@ func (h *Hypervisor) life(ctx context.Context, uuid string) power {
 	on, off := context.WithCancel(ctx)
 	var wants power
 	var wg sync.WaitGroup
-	if !rec.Hollow {
-		wg.Go(func() {
-			if wants = h.watchPower(on, rec.Root); wants != powerStays {
-				print("systemd: %s was asked for; stopping", wants)
-				off()
-			}
-		})
-	}
+	wg.Go(func() {
+		if d, hollow := disk.(*hollowDisk); hollow {
+			wants = d.watchPower(on)
+		} else {
+			wants = h.watchPower(on, rec.Root)
+		}
+		if wants != powerStays {
+			print("systemd: %s was asked for; stopping", wants)
+			off()
+		}
+	})
 	h.serve(on, joiner, Machine{Record: rec, BindIP: h.BindIP(rec.Number), Console: print, Disk: disk})
 	off()
 	wg.Wait()
@@ -100,6 +103,16 @@ func (h *Hypervisor) life(ctx context.Context, uuid string) power {
 		return powerStays
 	}
 	return wants
+}
+
+// watchPower waits until the machine asks for a reboot, or on ends.
+func (d *hollowDisk) watchPower(on context.Context) power {
+	select {
+	case <-on.Done():
+		return powerStays
+	case <-d.reboot:
+		return powerReboot
+	}
 }
 
 // watchPower waits until a machine asks for another power state, or on ends.

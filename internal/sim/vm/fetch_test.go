@@ -69,3 +69,26 @@ func TestFetcherRefusesAServerOfAnotherAuthority(t *testing.T) {
 		t.Errorf("error %v, console %q; want a refused certificate", err, said)
 	}
 }
+
+// ignitionFiles returns the files of a first-boot config by name below the
+// root.
+func ignitionFiles(raw []byte) (map[string][]byte, error) {
+	cfg, err := parseIgnition(raw)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{}
+	for _, f := range cfg.Storage.Files {
+		name, err := rel(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		if f.Contents.Source == nil {
+			continue
+		}
+		if out[name], err = fetch(f.Contents); err != nil {
+			return nil, fmt.Errorf("file %s: %w", f.Path, err)
+		}
+	}
+	return out, nil
+}

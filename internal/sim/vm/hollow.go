@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"millwright.io/millwright/internal/agent"
 	"millwright.io/millwright/internal/sim/kubelet"
 )
 
@@ -15,6 +16,8 @@ import (
 type HollowNode struct {
 	ConfigNode
 	Pool *kubelet.Pool
+	// Agents run the node agents; nil: there are none.
+	Agents *agent.Pool
 }
 
 // Join implements Joiner.
@@ -45,6 +48,10 @@ func (n *HollowNode) Join(ctx context.Context, m Machine, up func()) error {
 	}
 	defer n.Pool.RemoveNode(m.Name)
 	up()
+	if d, ok := m.Disk.(*hollowDisk); ok && n.Agents != nil {
+		n.Agents.Put(m.Name, d.mem)
+		defer n.Agents.Remove(m.Name)
+	}
 	n.certify(ctx, cfg, m, &servingCert{})
 	<-ctx.Done()
 	return ctx.Err()

@@ -107,6 +107,8 @@ type Hypervisor struct {
 	base   context.Context
 	mu     sync.Mutex
 	guests map[string]*guest
+	// contents are those of hollow machines.
+	contents *contents
 }
 
 type guest struct {
@@ -122,7 +124,7 @@ const stopTimeout = 20 * time.Second
 // New loads the machines of earlier runs; they stay off until PowerOn. ctx
 // bounds the life of every machine.
 func New(ctx context.Context, cfg Config) (*Hypervisor, error) {
-	h := &Hypervisor{cfg: cfg, base: ctx, guests: map[string]*guest{}}
+	h := &Hypervisor{cfg: cfg, base: ctx, guests: map[string]*guest{}, contents: newContents(filepath.Join(cfg.Dir, "vms", "contents"))}
 	for _, d := range []string{"vms", "machines"} {
 		if err := os.MkdirAll(filepath.Join(cfg.Dir, d), 0o755); err != nil {
 			return nil, fmt.Errorf("make machine directory: %w", err)

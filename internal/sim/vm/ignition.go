@@ -38,6 +38,11 @@ func ApplyIgnition(ctx context.Context, root *os.Root, raw []byte) (string, erro
 		return "", err
 	}
 	a := applier{ctx: ctx, root: root, host: h}
+	return a.all(cfg)
+}
+
+// all applies a whole config.
+func (a *applier) all(cfg types.Config) (string, error) {
 	for _, d := range cfg.Storage.Directories {
 		if err := a.directory(d); err != nil {
 			return "", fmt.Errorf("make directory %s: %w", d.Path, err)
@@ -77,29 +82,6 @@ func parseIgnition(raw []byte) (types.Config, error) {
 		return types.Config{}, fmt.Errorf("parse user data: %w: %s", err, s)
 	}
 	return types.Config{}, fmt.Errorf("parse user data: %w", err)
-}
-
-// ignitionFiles returns the files of a first-boot config by name below the
-// root.
-func ignitionFiles(raw []byte) (map[string][]byte, error) {
-	cfg, err := parseIgnition(raw)
-	if err != nil {
-		return nil, err
-	}
-	out := map[string][]byte{}
-	for _, f := range cfg.Storage.Files {
-		name, err := rel(f.Path)
-		if err != nil {
-			return nil, err
-		}
-		if f.Contents.Source == nil {
-			continue
-		}
-		if out[name], err = fetch(f.Contents); err != nil {
-			return nil, fmt.Errorf("file %s: %w", f.Path, err)
-		}
-	}
-	return out, nil
 }
 
 func rel(p string) (string, error) {
