@@ -110,7 +110,7 @@ func (t *Tree) kargs(args []string, out io.Writer) error {
 		}
 		all := s.list()
 		if index < 0 || index >= len(all) {
-			return fmt.Errorf("Out of range deployment index %d, expected < %d", index, len(all)) //nolint:staticcheck // rpm-ostree's words
+			return fmt.Errorf("Out of range deployment index %d, expected < %d", index, len(all))
 		}
 		fmt.Fprintln(out, strings.Join(all[index].Arguments, " "))
 		return nil
@@ -122,22 +122,15 @@ func (t *Tree) kargs(args []string, out io.Writer) error {
 	return err
 }
 
-// edit changes kernel arguments: deletions first, then replacements, then additions,
-// as rpm-ostree does.
+// edit changes kernel arguments: deletions first, then replacements and additions, as
+// rpm-ostree does.
 func edit(d *Deployment, changes []flag) error {
 	for _, f := range changes {
-		if f.name != "--delete" && f.name != "--delete-if-present" {
-			continue
-		}
-		at := slices.Index(d.Arguments, f.value)
-		if at < 0 && !strings.Contains(f.value, "=") {
-			at = slices.IndexFunc(d.Arguments, func(a string) bool { return strings.HasPrefix(a, f.value+"=") })
-		}
-		switch {
-		case at >= 0:
-			d.Arguments = slices.Delete(d.Arguments, at, at+1)
-		case f.name == "--delete":
-			return fmt.Errorf("No key '%s' found", f.value) //nolint:staticcheck // rpm-ostree's words
+		switch f.name {
+		case "--delete", "--delete-if-present":
+			if !remove(d, f.value) && f.name == "--delete" {
+				return fmt.Errorf("No key '%s' found", f.value)
+			}
 		}
 	}
 	for _, f := range changes {
@@ -160,6 +153,20 @@ func edit(d *Deployment, changes []flag) error {
 	return nil
 }
 
+// remove takes an argument away, by its whole or by its key, and tells that it was
+// there.
+func remove(d *Deployment, value string) bool {
+	at := slices.Index(d.Arguments, value)
+	if at < 0 && !strings.Contains(value, "=") {
+		at = slices.IndexFunc(d.Arguments, func(a string) bool { return strings.HasPrefix(a, value+"=") })
+	}
+	if at < 0 {
+		return false
+	}
+	d.Arguments = slices.Delete(d.Arguments, at, at+1)
+	return true
+}
+
 // replace takes KEY=NEW, or KEY=OLD=NEW.
 func replace(d *Deployment, value string) error {
 	key, rest, _ := strings.Cut(value, "=")
@@ -171,7 +178,7 @@ func replace(d *Deployment, value string) error {
 		return a == key || strings.HasPrefix(a, key+"=")
 	})
 	if at < 0 {
-		return fmt.Errorf("No key '%s' found", key) //nolint:staticcheck // rpm-ostree's words
+		return fmt.Errorf("No key '%s' found", key)
 	}
 	if !both {
 		after = rest
@@ -190,7 +197,7 @@ func reference(ref string) (string, error) {
 			return image, nil
 		}
 	}
-	return "", fmt.Errorf("Invalid container image reference '%s'", ref) //nolint:staticcheck // rpm-ostree's words
+	return "", fmt.Errorf("Invalid container image reference '%s'", ref)
 }
 
 func (t *Tree) rebase(args []string, out io.Writer) error {
@@ -238,7 +245,7 @@ func (t *Tree) cleanup(args []string, out io.Writer) error {
 	})
 }
 
-var errNothing = errors.New("No packages specified") //nolint:staticcheck // rpm-ostree's words
+var errNothing = errors.New("No packages specified")
 
 // override removes packages of the image, or brings them back.
 func (t *Tree) override(args []string, out io.Writer) error {
@@ -260,7 +267,7 @@ func (t *Tree) override(args []string, out io.Writer) error {
 		case "reset":
 			for _, w := range words {
 				if !slices.Contains(d.Removals, w) {
-					return fmt.Errorf("No overrides for package '%s'", w) //nolint:staticcheck // rpm-ostree's words
+					return fmt.Errorf("No overrides for package '%s'", w)
 				}
 			}
 			d.Removals = slices.DeleteFunc(d.Removals, func(p string) bool { return all || slices.Contains(words, p) })
@@ -283,7 +290,7 @@ func packages(d *Deployment, list []flag) error {
 			d.Packages = sorted(append(d.Packages, f.value))
 		case "--uninstall":
 			if !slices.Contains(d.Packages, f.value) {
-				return fmt.Errorf("Package/capability '%s' is not currently requested", f.value) //nolint:staticcheck // rpm-ostree's words
+				return fmt.Errorf("Package/capability '%s' is not currently requested", f.value)
 			}
 			d.Packages = slices.DeleteFunc(d.Packages, func(p string) bool { return p == f.value })
 		}

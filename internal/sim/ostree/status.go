@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -66,12 +67,7 @@ func (t *Tree) status(args []string, out io.Writer) error {
 		case "--json":
 			asJSON = true
 		case "-b", "--booted":
-			for _, r := range all {
-				if r.Booted {
-					all = []reported{r}
-					break
-				}
-			}
+			all = slices.DeleteFunc(all, func(r reported) bool { return !r.Booted })
 		case "-v", "--verbose":
 		default:
 			return usageError{fmt.Sprintf("Unknown option %s", f.name)}
@@ -82,6 +78,12 @@ func (t *Tree) status(args []string, out io.Writer) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(map[string]any{"deployments": all, "transaction": nil, "cached-update": nil, "update-driver": nil})
 	}
+	print(out, all)
+	return nil
+}
+
+// print writes deployments for people.
+func print(out io.Writer, all []reported) {
 	fmt.Fprint(out, "State: idle\nDeployments:\n")
 	for _, r := range all {
 		mark := " "
@@ -100,7 +102,6 @@ func (t *Tree) status(args []string, out io.Writer) error {
 			fmt.Fprintf(out, "          LayeredPackages: %s\n", strings.Join(r.RequestedPackages, " "))
 		}
 	}
-	return nil
 }
 
 // bootEntry is a deployment as bootc status --json has it.
