@@ -89,7 +89,8 @@ func Command(d Deps) *cobra.Command {
 		return &UsageError{fmt.Sprintf("%v; see `%s --help`", err, cmd.CommandPath())}
 	})
 	root.AddCommand(upCommand(d), downCommand(d), statusCommand(d), simCommand(d),
-		renderCommand(d), hashCommand(), lintCommand(), diffCommand(), planCommand(d), explainCommand(d))
+		renderCommand(d), hashCommand(), lintCommand(), diffCommand(), planCommand(d), explainCommand(d),
+		recoverCommand(d))
 	wrapArgs(root)
 	return root
 }
