@@ -15,6 +15,7 @@ import (
 
 	"millwright.io/millwright/internal/engine/transition"
 	"millwright.io/millwright/internal/host"
+	"millwright.io/millwright/internal/host/bootloader"
 	"millwright.io/millwright/internal/host/ostree"
 	"millwright.io/millwright/internal/host/program"
 	"millwright.io/millwright/internal/host/systemd"
@@ -45,11 +46,37 @@ func System(root string, log func(format string, args ...any)) (host.System, err
 		s.boot = ostree.New(run, ostree.Options{})
 	case booted && run.Has("bootc"):
 		s.boot = ostree.NewBootc(run)
+	default:
+		bare, err := host.New(root, host.Options{})
+		if err != nil {
+			return nil, err
+		}
+		if loader, ok := bootloader.Find(run, bare.Files()); ok {
+			s.boot = loader
+		}
 	}
-	if exists(root, "run/systemd/system") {
-		s.services = systemd.NewCommands(run, systemd.Options{Root: root, Ostree: booted})
+	if !exists(root, "run/systemd/system") {
+		return s, nil
 	}
-	return s, nil
+	units := systemd.Live{Commands: systemd.NewCommands(run, systemd.Options{Root: root, Ostree: booted})}
+	s.services = units
+	return &live{s, units}, nil
+}
+
+// live is a system whose own systemd enables units.
+type live struct {
+	*system
+	units systemd.Live
+}
+
+// ObserveUnit implements host.UnitSystem.
+func (l *live) ObserveUnit(ctx context.Context, name string) (string, error) {
+	return l.units.ObserveUnit(ctx, name)
+}
+
+// PerformUnit implements host.UnitSystem.
+func (l *live) PerformUnit(ctx context.Context, step transition.Step) error {
+	return l.units.PerformUnit(ctx, step)
 }
 
 func exists(root, name string) bool {
@@ -112,4 +139,7 @@ func lacks(step transition.Step) error {
 	return fmt.Errorf("%s: this host has nothing that could", step)
 }
 
-var _ host.System = (*system)(nil)
+var (
+	_ host.System     = (*system)(nil)
+	_ host.UnitSystem = (*live)(nil)
+)
