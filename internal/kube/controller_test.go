@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"testing"
@@ -9,7 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"millwright.io/millwright/internal/engine/plan"
@@ -54,6 +57,22 @@ func TestRecordEventsNeverFormatsMessages(t *testing.T) {
 	want := []string{"Normal|Created|Created|%s|100% done", "Warning|FailedCreate|Create|%s|x"}
 	if d := cmp.Diff(want, rec.lines); d != "" {
 		t.Errorf("events (-want +got):\n%s", d)
+	}
+}
+
+func TestLoggedEventsAreInTheLogToo(t *testing.T) {
+	rec := &recorded{}
+	var out bytes.Buffer
+	log := kube.KlogTextTo("", kube.KlogOptions{Out: &out, Clock: clocktesting.NewFakePassiveClock(start)})
+	node := &corev1.Node{}
+	node.Name, node.UID, node.ResourceVersion = "n", "u", "7"
+	kube.RecordEvents(kube.LoggedEvents(rec, log, scheme.Scheme), node, []plan.Event{{Reason: "Moved", Message: "100% done"}})
+	if d := cmp.Diff([]string{"Normal|Moved|Moved|%s|100% done"}, rec.lines); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
+	}
+	const want = `Event(v1.ObjectReference{Kind:"Node", Namespace:"", Name:"n", UID:"u", APIVersion:"v1", ResourceVersion:"7", FieldPath:""}): type: 'Normal' reason: 'Moved' 100% done` + "\n"
+	if got := out.String(); !strings.HasSuffix(got, "] "+want) {
+		t.Errorf("logged\n%swant\n%s", got, want)
 	}
 }
 

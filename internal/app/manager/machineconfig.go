@@ -5,6 +5,7 @@ import (
 
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,13 +37,16 @@ func machineConfigCaches(controllers []string, out map[client.Object]cache.ByObj
 // as machine-config-controller.
 func setupMachineConfig(e env) error {
 	c, live := e.mgr.GetClient(), e.mgr.GetAPIReader()
+	recorder := func(name string) events.EventRecorder {
+		return kube.LoggedEvents(e.mgr.GetEventRecorder(name), e.log, e.mgr.GetScheme())
+	}
 	all := []kube.Controller{
 		template.New(template.Deps{Client: c, Live: live, Clock: e.clk, Log: e.log}),
-		poolconfig.New(poolconfig.Deps{Client: c, Live: live, Clock: e.clk, Recorder: e.mgr.GetEventRecorder(wire.ControllerPoolConfig), Log: e.log}),
-		render.New(render.Deps{Client: c, Live: live, Clock: e.clk, Recorder: e.mgr.GetEventRecorder(wire.ControllerRender), Log: e.log}),
+		poolconfig.New(poolconfig.Deps{Client: c, Live: live, Clock: e.clk, Recorder: recorder(wire.ControllerPoolConfig), Log: e.log}),
+		render.New(render.Deps{Client: c, Live: live, Clock: e.clk, Recorder: recorder(wire.ControllerRender), Log: e.log}),
 	}
 	// Both tell what happens under the one name that users know.
-	moves := e.mgr.GetEventRecorder(wire.ControllerNode)
+	moves := recorder(wire.ControllerNode)
 	all = append(all,
 		pool.New(pool.Deps{Client: c, Live: live, Clock: e.clk, Recorder: moves, Log: e.log}),
 		drain.New(drain.Deps{Client: c, Live: live, Clock: e.clk, Recorder: moves, Log: e.log}),
