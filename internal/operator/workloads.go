@@ -138,6 +138,7 @@ type container struct {
 
 func containers(rows []container) []corev1.Container {
 	out := make([]corev1.Container, 0, len(rows))
+	portName := "port"
 	for _, r := range rows {
 		c := corev1.Container{Name: r.name, Image: r.image, Args: r.args, Env: []corev1.EnvVar{podNamespace()}, TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError}
 		if r.cloud {
@@ -145,7 +146,8 @@ func containers(rows []container) []corev1.Container {
 				LocalObjectReference: corev1.LocalObjectReference{Name: ConfigMapCloud}, Optional: ptr.To(true)}}}
 		}
 		if r.port != 0 {
-			c.Ports = []corev1.ContainerPort{{Name: "port", ContainerPort: r.port, Protocol: corev1.ProtocolTCP}}
+			c.Ports = []corev1.ContainerPort{{Name: portName, ContainerPort: r.port, Protocol: corev1.ProtocolTCP}}
+			portName = "metrics" // a second one is a proxy's; the server warns of equal names at every change
 		}
 		if r.health != 0 {
 			c.ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(r.health)}}}
