@@ -261,7 +261,7 @@ func (h *Hypervisor) userData(ctx context.Context, rec *Record, print func(strin
 // install writes what the image brings: a userland, identity files and a
 // boot entry.
 func (h *Hypervisor) install(root *os.Root, rec *Record) error {
-	for _, d := range []string{"usr/bin", "usr/sbin", "usr/lib/systemd/system", "etc/systemd/system", "etc/pki/ca-trust/source/anchors", "var/home/core", "etc/kubernetes", "var/lib/kubelet/pki", "var/log", "var/home", "proc/sys/kernel/random", "sys", "dev", "root", "boot/loader/entries", "opt", "srv"} {
+	for _, d := range []string{"usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "usr/lib/systemd/system", "etc/systemd/system", "etc/pki/ca-trust/source/anchors", "var/home/core", "etc/kubernetes", "var/lib/kubelet/pki", "var/log", "var/home", "proc/sys/kernel/random", "sys", "dev", "root", "boot/loader/entries", "opt", "srv"} {
 		if err := root.MkdirAll(d, 0o755); err != nil {
 			return fmt.Errorf("make /%s: %w", d, err)
 		}
