@@ -2,6 +2,7 @@ package bootloader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -100,46 +101,72 @@ func assignment(text, key string) (value string, line int, err error) {
 	return value, line, nil
 }
 
+var (
+	errOpenQuote = errors.New("its quote is not closed")
+	errGoesOn    = errors.New("it goes on in the next line")
+)
+
 // unquote reads a shell word that needs no expansion.
 func unquote(s string) (string, error) {
 	var b strings.Builder
-	var quote byte
-	for i := 0; i < len(s); i++ {
-		c := s[i]
+	for s != "" {
+		c, rest := s[0], s[1:]
 		switch {
-		case quote == '\'':
-			if c == '\'' {
-				quote = 0
-			} else {
-				b.WriteByte(c)
+		case c == '\'':
+			inside, after, ok := strings.Cut(rest, "'")
+			if !ok {
+				return "", errOpenQuote
 			}
+			b.WriteString(inside)
+			s = after
+		case c == '"':
+			after, err := doubleQuoted(rest, &b)
+			if err != nil {
+				return "", err
+			}
+			s = after
 		case c == '\\':
-			if i++; i == len(s) {
-				return "", fmt.Errorf("it goes on in the next line")
+			if rest == "" {
+				return "", errGoesOn
 			}
-			if quote == '"' && !strings.ContainsRune("\"\\$`", rune(s[i])) {
-				b.WriteByte('\\')
-			}
-			b.WriteByte(s[i])
+			b.WriteByte(rest[0])
+			s = rest[1:]
 		case c == '$' || c == '`':
 			return "", fmt.Errorf("it needs a shell (%q)", c)
-		case c == quote && quote != 0:
-			quote = 0
-		case quote == 0 && (c == '"' || c == '\''):
-			quote = c
-		case quote == 0 && (c == ' ' || c == '\t' || c == ';' || c == '#'):
-			if rest := strings.TrimSpace(s[i:]); rest != "" && rest[0] != '#' {
-				return "", fmt.Errorf("%q follows it", rest)
+		case strings.IndexByte(" \t;#", c) >= 0:
+			if more := strings.TrimSpace(s); more != "" && more[0] != '#' {
+				return "", fmt.Errorf("%q follows it", more)
 			}
 			return b.String(), nil
 		default:
 			b.WriteByte(c)
+			s = rest
 		}
 	}
-	if quote != 0 {
-		return "", fmt.Errorf("its quote is not closed")
-	}
 	return b.String(), nil
+}
+
+// doubleQuoted reads up to the closing quote and returns what follows it.
+func doubleQuoted(s string, b *strings.Builder) (string, error) {
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; c {
+		case '"':
+			return s[i+1:], nil
+		case '$', '`':
+			return "", fmt.Errorf("it needs a shell (%q)", c)
+		case '\\':
+			if i++; i == len(s) {
+				return "", errGoesOn
+			}
+			if strings.IndexByte("\"\\$`", s[i]) < 0 {
+				b.WriteByte(c)
+			}
+			b.WriteByte(s[i])
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return "", errOpenQuote
 }
 
 // assign gives a variable another value, in its line or, if line is -1, at the end.
