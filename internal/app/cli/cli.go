@@ -20,7 +20,7 @@ import (
 
 // Run runs the command line and returns the exit code.
 func Run(ctx context.Context) int {
-	cmd := cli.Command(cli.Deps{Up: up, Down: down, Socket: world.ControlSocket, PlanSets: planSets, Generate: generate, Client: connect})
+	cmd := cli.Command(cli.Deps{Up: up, Down: down, Socket: world.ControlSocket, PlanSets: planSets, Generate: generate, Client: connect, Explainers: explainers()})
 	return cli.ExitCode(usage(cmd.ExecuteContext(ctx)), os.Stderr)
 }
 
