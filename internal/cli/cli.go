@@ -90,7 +90,7 @@ func Command(d Deps) *cobra.Command {
 	})
 	root.AddCommand(upCommand(d), downCommand(d), statusCommand(d), simCommand(d),
 		renderCommand(d), hashCommand(), lintCommand(), diffCommand(), planCommand(d), explainCommand(d),
-		recoverCommand(d))
+		recoverCommand(d), adoptCommand(d))
 	wrapArgs(root)
 	return root
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ type machine struct {
 	agent *agent.Agent
 	boots int
 	log   []string
-	hung  bool // its agent does not run
+	hung  atomic.Bool // its agent does not run
 }
 
 // newMachines are n workers that have rolled out to the pool's rendered config.
@@ -149,7 +150,7 @@ func (m *machines) round(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, x := range m.agents {
-		if x.hung {
+		if x.hung.Load() {
 			continue
 		}
 		if _, err := x.agent.Step(ctx); err != nil && ctx.Err() == nil {
@@ -332,4 +333,6 @@ func (s seen) SetConditions(context.Context, *machineconfigv1.MachineConfigNode,
 
 func (s seen) Publish(context.Context, *corev1.ConfigMap) error { return nil }
 
-func (s seen) Event(context.Context, *corev1.Node, string, string, string) {}
+func (s seen) Event(_ context.Context, _ *corev1.Node, _, reason, _ string) {
+	s.x.Infof("event %s", reason)
+}

@@ -199,7 +199,7 @@ func TestRecoverSaysWhatOnlyAPersonCanDo(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMachines(t, 1)
 			m.off = true
-			m.agents["worker-0"].hung = tt.name != "cannot be reconciled"
+			m.agents["worker-0"].hung.Store(tt.name != "cannot be reconciled")
 			tt.with(m)
 			m.stand(t, tt.want)
 		})
@@ -219,7 +219,7 @@ func (m *machines) stand(t *testing.T, want string) {
 
 func TestRecoverOfAnAgentThatIsSilent(t *testing.T) {
 	m := newMachines(t, 1)
-	m.agents["worker-0"].hung = true
+	m.agents["worker-0"].hung.Store(true)
 	code, out, errs := m.call("", "recover", "worker-0", "--yes", "--answer-timeout", "300ms")
 	if code != 1 {
 		t.Errorf("code %d\n%s", code, out)
