@@ -77,7 +77,9 @@ func (s *scene) machine(ctx context.Context, m *machinev1beta1.Machine) (cli.Exp
 	}
 	if kind, text, since := faultOf(m); kind != "" {
 		e := faulted(m, kind, text)
-		e.Evidence = append(e.Evidence, cli.Evidence{What: "the cloud says", Text: text, Since: cli.Since(since)})
+		if since.IsZero() { // else a condition says it
+			e.Evidence = append(e.Evidence, cli.Evidence{What: "errorMessage", Text: text})
+		}
 		return e, nil
 	}
 	if m.Status.NodeRef == nil {
@@ -370,7 +372,9 @@ func (s *scene) leaving(ctx context.Context, m *machinev1beta1.Machine) (cli.Exp
 	if kind, text, since := faultOf(m); kind != "" {
 		e := stuck(string(kind), "The Machine's Node is drained, and the cloud does not remove the instance. It is tried again by itself.",
 			step("See what the controller tries:", "oc -n %s logs deployment/machine-api-controllers -c machine-controller --tail=50", wire.Namespace))
-		e.Evidence = []cli.Evidence{{What: "the cloud says", Text: text, Since: cli.Since(since)}}
+		if since.IsZero() {
+			e.Evidence = []cli.Evidence{{What: "errorMessage", Text: text}}
+		}
 		return e, nil
 	}
 	e := progressing("The Machine's Node is drained; the cloud removes the instance. Then the Node and the Machine go.")

@@ -94,6 +94,7 @@ func (s *scene) members(ctx context.Context, set *machinev1beta1.MachineSet, st 
 		if err != nil {
 			return e, err
 		}
+		e.Evidence = append(conditionsOf(m.Status.Conditions), e.Evidence...)
 		switch e.State {
 		case cli.StateProgressing:
 			on++
