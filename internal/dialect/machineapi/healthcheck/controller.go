@@ -39,6 +39,8 @@ import (
 //+kubebuilder:rbac:groups=machine.openshift.io,resources=machinehealthchecks/status,verbs=patch,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get;list;watch;patch;delete,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+//+kubebuilder:rbac:groups=machine.openshift.io,resources=machinesets;controlplanemachinesets,verbs=get;patch,namespace=openshift-machine-api
+//+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigpools,verbs=get;list;patch
 //+kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=metal3remediationtemplates,verbs=get;list,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=metal3remediations,verbs=get;list;create;delete,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update,namespace=openshift-machine-api
@@ -61,12 +63,13 @@ type controller struct {
 	act     *act.Runner
 	overlay *observe.Overlay
 	said    *said
+	claims  *claimed
 }
 
 // New returns the controller.
 func New(d Deps) kube.Controller {
 	overlay := observe.NewOverlay(d.Clock)
-	c := &controller{Deps: d, overlay: overlay, said: newSaid(), act: act.New(d.Client, act.WithLiveReader(d.Live), act.WithMemory(overlay))}
+	c := &controller{Deps: d, overlay: overlay, said: newSaid(), claims: newClaimed(), act: act.New(d.Client, act.WithLiveReader(d.Live), act.WithMemory(overlay))}
 	return kube.Controller{
 		Name:      wire.ControllerHealthCheck,
 		For:       &machinev1.MachineHealthCheck{},
@@ -129,7 +132,11 @@ func get(ctx context.Context, r client.Reader, key types.NamespacedName) (*machi
 func (c *controller) run(ctx context.Context, p picture, d *plan.Decision[health.Status]) ([]plan.Action, error) {
 	var done []plan.Action
 	var errs []error
-	for _, batch := range batches(d.Actions) {
+	allowed, err := c.claim(ctx, p, d)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for _, batch := range batches(allowed) {
 		out, err := c.act.Run(ctx, p.mhc, p.binding(), nil, batch)
 		done = append(done, out.Done...)
 		if err == nil {

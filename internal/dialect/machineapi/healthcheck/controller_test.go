@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	machinev1 "github.com/openshift/api/machine/v1beta1"
+	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,7 +52,7 @@ type world struct {
 func newWorld(t *testing.T, objs ...client.Object) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{machinev1.Install, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{machinev1.Install, machineconfigv1.Install, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
