@@ -70,18 +70,34 @@ func (g grub) set(ctx context.Context, edit func([]string) []string, _, _ []stri
 	if err != nil {
 		return err
 	}
-	if list, same := edited(diff.Arguments([]string{value}), edit); !same {
-		if err := replace(g.files, grubPath, assign(text, line, grubKey, strings.Join(list, " "))); err != nil {
-			return err
-		}
+	list, same := edited(diff.Arguments([]string{value}), edit)
+	if _, err := g.files.Lstat(stalePath); same && err != nil {
+		return nil // and the menu was built since the last write
 	}
-	// Always: the menu may not have been built after an earlier write.
 	command := g.rebuild()
 	if command == nil {
 		return fmt.Errorf("build grub's menu: this host has none of update-grub, grub2-mkconfig and grub-mkconfig")
 	}
-	return g.run.Run(ctx, command[0], command[1:]...)
+	if err := g.files.Replace(stalePath, nil, host.Attr{Mode: 0o600}); err != nil {
+		return fmt.Errorf("note that grub's menu is stale: %w", err)
+	}
+	if !same {
+		if err := replace(g.files, grubPath, assign(text, line, grubKey, strings.Join(list, " "))); err != nil {
+			return err
+		}
+	}
+	if err := g.run.Run(ctx, command[0], command[1:]...); err != nil {
+		// The menu is as it was: so is the file that it is built from.
+		if back := replace(g.files, grubPath, text); back == nil {
+			_ = g.files.Remove(stalePath)
+		}
+		return err
+	}
+	return g.files.Remove(stalePath)
 }
+
+// stalePath exists while the menu may be older than the file that it is built from.
+const stalePath = "/var/lib/millwright/grub-menu-stale"
 
 // assignment returns the value that a shell would give a variable in a file of
 // assignments, and the number of the line that gives it, -1 for none. A value that
