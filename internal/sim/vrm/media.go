@@ -115,7 +115,9 @@ func (s *Server) attachCDROM(c *call) (any, *Error) {
 	return s.act(c, doInsert, in.DevicePath, "", states...)
 }
 
-func (s *Server) detachCDROM(c *call) (any, *Error) { return s.act(c, doEject, "", "", running, stopped) }
+func (s *Server) detachCDROM(c *call) (any, *Error) {
+	return s.act(c, doEject, "", "", running, stopped)
+}
 
 // firstBoot is what the guest finds on the disc in its drive.
 func (s *Server) firstBoot(v *vm) []byte {

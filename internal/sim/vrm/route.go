@@ -211,6 +211,8 @@ func like(value, filter string) bool {
 	return strings.Contains(strings.ToLower(value), strings.ToLower(filter))
 }
 
-func uri(urn string) string { return "/service" + strings.ReplaceAll(strings.TrimPrefix(urn, "urn"), ":", "/") }
+func uri(urn string) string {
+	return "/service" + strings.ReplaceAll(strings.TrimPrefix(urn, "urn"), ":", "/")
+}
 
 func last(urn string) string { return urn[strings.LastIndexByte(urn, ':')+1:] }

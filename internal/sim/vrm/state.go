@@ -155,7 +155,9 @@ func (s *Server) id() string {
 	return strconv.Itoa(s.st.Serial)
 }
 
-func (s *Server) urn(kind, id string) string { return "urn:sites:" + s.cfg.Site + ":" + kind + ":" + id }
+func (s *Server) urn(kind, id string) string {
+	return "urn:sites:" + s.cfg.Site + ":" + kind + ":" + id
+}
 
 func (s *Server) uuid() string {
 	s.st.Serial++
