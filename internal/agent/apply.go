@@ -94,6 +94,11 @@ func (a *Agent) plan(ctx context.Context, s *situation, c node.Change) (transiti
 	if err != nil {
 		return planned, fmt.Errorf("plan the change to %s: %w", c.To.Name, err)
 	}
+	for i := range planned.Steps {
+		if planned.Steps[i].Kind == transition.KindReboot {
+			planned.Steps[i].Cause = rebootReason(c.To.Name)
+		}
+	}
 	return planned, nil
 }
 
@@ -198,9 +203,12 @@ func (a *Agent) fail(ctx context.Context, s *situation, reason string) error {
 	return nil
 }
 
+// rebootReason is what event, log and the unit that reboots the host say.
+func rebootReason(config string) string { return "Node will reboot into config " + config }
+
 // beforeReboot tells the cluster why the node will be away.
 func (a *Agent) beforeReboot(ctx context.Context, c journal.Change) error {
-	why := fmt.Sprintf("Node will reboot into config %s", c.To)
+	why := rebootReason(c.To)
 	value := node.Rebooting
 	n, err := a.Cluster.Annotate(ctx, map[string]*string{node.PostConfigAction: &value})
 	if err != nil {
