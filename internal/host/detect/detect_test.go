@@ -128,7 +128,7 @@ func TestSimulatedMachineIsAWholeHost(t *testing.T) {
 		}
 	}
 	want := []string{
-		"Running: rpm-ostree kargs --append=nosmt", "Running: systemctl daemon-reload", "Running: systemctl restart crio.service",
+		"Running captured: rpm-ostree kargs", "Running: rpm-ostree kargs --append=nosmt", "Running: systemctl daemon-reload", "Running: systemctl restart crio.service",
 		"Running: systemctl restart coreos-update-ca-trust.service", "Running: systemctl reload crio.service", "Running: update-ca-trust", "Running: systemctl reboot",
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {

@@ -30,7 +30,7 @@ const (
 	resultPath = "/var/lib/probe/log"
 	// verifiedPath is there when both stages held.
 	verifiedPath = "/var/lib/probe/verified"
-	bootEntry  = "/boot/loader/entries/debian-6.1.conf"
+	bootEntry    = "/boot/loader/entries/debian-6.1.conf"
 )
 
 // debianRoot is an unpacked Debian with systemd, made once from Debian's packages.

@@ -134,10 +134,11 @@ func (s *System) Verify(context.Context, transition.Step) error { return nil }
 // setArguments changes the list by one command. Nothing is asked for what a repeated
 // step has done before.
 func (s *System) setArguments(ctx context.Context, before, after []string) error {
-	have, err := s.arguments(ctx)
+	raw, err := s.run.Captured(ctx, "rpm-ostree", "kargs")
 	if err != nil {
 		return err
 	}
+	have := diff.Arguments([]string{raw})
 	if slices.Equal(host.Arguments(have, before, after), have) {
 		return nil
 	}

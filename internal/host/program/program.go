@@ -33,8 +33,11 @@ type Runner interface {
 	Has(name string) bool
 }
 
-// Limit bounds every call of a program.
-const Limit = 30 * time.Minute
+// Limit bounds every call of a program, QueryLimit every mere question.
+const (
+	Limit      = 30 * time.Minute
+	QueryLimit = 2 * time.Minute
+)
 
 // Standin is the program in a root's /usr/bin by which a root is known whose programs
 // run outside of it and are told with --root which one is meant.
@@ -121,19 +124,24 @@ func (p *Programs) Has(name string) bool {
 // Run implements Runner.
 func (p *Programs) Run(ctx context.Context, name string, args ...string) error {
 	p.log("Running: %s", call(name, args))
-	_, err := p.Query(ctx, name, args...)
+	_, err := p.call(ctx, Limit, name, args)
 	return err
 }
 
 // Captured implements Runner.
 func (p *Programs) Captured(ctx context.Context, name string, args ...string) (string, error) {
 	p.log("Running captured: %s", call(name, args))
-	return p.Query(ctx, name, args...)
+	return p.call(ctx, Limit, name, args)
 }
 
 // Query implements Runner.
 func (p *Programs) Query(ctx context.Context, name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, Limit)
+	return p.call(ctx, QueryLimit, name, args)
+}
+
+// call runs a program and returns what it printed, also when it went wrong.
+func (p *Programs) call(ctx context.Context, limit time.Duration, name string, args []string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	full, err := p.find(name)
 	if err != nil {
