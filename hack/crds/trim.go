@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/install"
@@ -41,13 +42,18 @@ func trim(raw []byte, labels map[string]string) (definition, error) {
 		}
 		meta["labels"] = all
 	}
-	// The conversion webhook's address differs by installation, so it is added
-	// where it is served. Until then only the stored version may be served: with
-	// no conversion the API server would relabel objects and lose fields.
+	// With no conversion the API server would relabel objects and lose fields,
+	// so of kinds that nothing of ours converts only the stored version is served.
 	delete(spec, "conversion")
+	name, _ := meta["name"].(string)
+	converted := slices.Contains(convertible, name)
+	if converted {
+		spec["conversion"] = conversion()
+		label(meta, labelInject, "true")
+	}
 	for _, v := range versions {
 		version, _ := v.(map[string]any)
-		if stored, _ := version["storage"].(bool); !stored {
+		if stored, _ := version["storage"].(bool); !stored && !(converted && version["name"] == "v1beta1") {
 			version["served"] = false
 		}
 		columns, _ := version["additionalPrinterColumns"].([]any)
@@ -64,7 +70,6 @@ func trim(raw []byte, labels map[string]string) (definition, error) {
 	if err != nil {
 		return definition{}, fmt.Errorf("write definition: %w", err)
 	}
-	name, _ := meta["name"].(string)
 	return definition{name: name, body: body}, nil
 }
 

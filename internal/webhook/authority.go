@@ -41,7 +41,8 @@ const (
 	retryAfter = 2 * time.Second
 )
 
-// AuthorityDeps are the collaborators of an Authority. All are required.
+// AuthorityDeps are the collaborators of an Authority. All are required,
+// except Definitions.
 type AuthorityDeps struct {
 	Client    client.Client // writes; reads of webhook configurations
 	Live      client.Reader // the Secret
@@ -49,6 +50,9 @@ type AuthorityDeps struct {
 	Service   client.ObjectKey
 	Clock     clock.Clock
 	Log       logr.Logger
+	// Definitions makes the authority known to labelled definitions too, for
+	// the conversion of their versions.
+	Definitions bool
 }
 
 // Authority keeps the certificate authority of admission: made once, shared
@@ -115,6 +119,11 @@ func (a *Authority) step(ctx context.Context) error {
 	bundle := bytes.Join([][]byte{s.Data[keyCert], s.Data[keyPrevious]}, nil)
 	if err := inject(ctx, a.Client, a.Service, bundle); err != nil {
 		return err
+	}
+	if a.Definitions {
+		if err := injectDefinitions(ctx, a.Client, a.Live, a.Service, bundle); err != nil {
+			return err
+		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -51,7 +51,7 @@ func setupWebhook(e env) error {
 	}
 	authority := webhook.NewAuthority(webhook.AuthorityDeps{
 		Client: e.mgr.GetClient(), Live: e.mgr.GetAPIReader(), Namespace: namespace,
-		Service: client.ObjectKey{Namespace: namespace, Name: operator.WebhookService}, Clock: e.clk, Log: e.log,
+		Service: client.ObjectKey{Namespace: namespace, Name: operator.WebhookService}, Clock: e.clk, Log: e.log, Definitions: true,
 	})
 	if err := watchAdmission(e, authority); err != nil {
 		return err
@@ -64,6 +64,9 @@ func setupWebhook(e env) error {
 		routes[path] = webhook.Handler(answer(modes, review))
 	}
 	routes[mcadmission.PathValidate] = webhook.Handler(answerMachineConfig(modes, e.mgr.GetAPIReader()))
+	if routes[pathConvert], err = conversion(e, authority); err != nil {
+		return err
+	}
 	server := webhook.New(e.opts.WebhookAddr, authority.GetCertificate, routes)
 	if err := e.mgr.Add(authority); err != nil {
 		return fmt.Errorf("add authority: %w", err)

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	apischema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 )
 
@@ -51,7 +51,7 @@ func (c *Contracts) Forget(name string) { c.Set(name, nil) }
 // Version is the version of a kind that keeps the newest contract, "" when its
 // definition is not known or has no contract label.
 func (c *Contracts) Version(group, kind string) string {
-	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: group, Kind: kind})
+	plural, _ := meta.UnsafeGuessKindToResource(apischema.GroupVersionKind{Group: group, Kind: kind})
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.byName[plural.Resource+"."+group]
