@@ -78,7 +78,11 @@ func (c cloudEnv) opener() cloud.Opener {
 	return azure.NewOpener(opts...)
 }
 
+// setupMachineSet also counts Machines and sets, which it has in its cache.
 func setupMachineSet(e env) error {
+	if err := machine.RegisterCollector(metrics.Registry, e.mgr.GetClient()); err != nil {
+		return err
+	}
 	return machineset.New(machineset.Deps{
 		Client: e.mgr.GetClient(), Live: e.mgr.GetAPIReader(), Clock: e.clk,
 		Recorder: e.mgr.GetEventRecorder("machineset-controller"), Log: e.log,
@@ -94,9 +98,13 @@ func setupMachine(e env) error {
 	}).Setup(e.mgr); err != nil {
 		return err
 	}
+	m, err := machine.NewMetrics(metrics.Registry)
+	if err != nil {
+		return err
+	}
 	return machine.New(machine.Deps{
 		Client: e.mgr.GetClient(), Live: e.mgr.GetAPIReader(), Clock: e.clk,
-		Opener: e.cloud.opener(), Codec: azurespec.Codec{}, ProviderStatus: azurespec.Status,
+		Opener: e.cloud.opener(), Codec: azurespec.Codec{}, ProviderStatus: azurespec.Status, Metrics: m,
 		Recorder: e.mgr.GetEventRecorder("azure-controller"), Log: e.log,
 	}).Setup(e.mgr)
 }

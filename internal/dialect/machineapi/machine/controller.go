@@ -62,7 +62,7 @@ const workers = 48
 const maxRounds = 6
 
 // Deps are the collaborators of the controller. All are required but
-// ProviderStatus and Recorder.
+// ProviderStatus, Recorder and Metrics.
 type Deps struct {
 	Client client.Client // reads from the cache
 	Live   client.Reader // asks the server: Secrets and pods
@@ -74,6 +74,7 @@ type Deps struct {
 	// providerStatus is left alone.
 	ProviderStatus func(prev []byte, inst *cloud.Instance, fault *cloud.Fault, now metav1.Time) ([]byte, error)
 	Recorder       events.EventRecorder // nil: no events
+	Metrics        *Metrics             // nil: no metrics
 	Log            logr.Logger
 }
 
@@ -147,9 +148,11 @@ func (c *controller) report(ctx context.Context, w *world, d plan.Decision[engin
 	}
 	key := client.ObjectKeyFromObject(w.machine)
 	if w.gone {
+		c.d.Metrics.forget(w.machine)
 		c.memory.bury(key, w.machine.UID)
 		return nil
 	}
+	c.d.Metrics.observe(w.machine, d.Status, w.own.Now)
 	c.memory.keep(key, w.machine.UID, d.Status.Instance.Last)
 	after := w.machine.DeepCopy()
 	if err := c.fill(w, after, d); err != nil {

@@ -40,14 +40,15 @@ var (
 )
 
 type world struct {
-	t     *testing.T
-	api   *memapi.API
-	cache *memapi.Cache
-	clk   *clocktesting.FakeClock
-	cloud *fake.Cloud
-	log   *bytes.Buffer
-	rec   *events.FakeRecorder
-	c, nl kube.Controller
+	metrics *machine.Metrics // nil: none
+	t       *testing.T
+	api     *memapi.API
+	cache   *memapi.Cache
+	clk     *clocktesting.FakeClock
+	cloud   *fake.Cloud
+	log     *bytes.Buffer
+	rec     *events.FakeRecorder
+	c, nl   kube.Controller
 }
 
 func newWorld(t *testing.T, objs ...client.Object) *world {
@@ -79,7 +80,7 @@ func (w *world) restart() {
 	log := kube.KlogTextTo("machine-controller", kube.KlogOptions{Out: w.log, Clock: w.clk})
 	w.c = machine.New(machine.Deps{
 		Client: w.cache.Client(), Live: w.api, Clock: w.clk, Opener: fake.Opener{Cloud: w.cloud}, Codec: fake.Codec{},
-		ProviderStatus: providerStatus, Recorder: w.rec, Log: log,
+		ProviderStatus: providerStatus, Recorder: w.rec, Metrics: w.metrics, Log: log,
 	})
 	w.nl = nodelink.New(nodelink.Deps{Client: w.cache.Client(), Clock: w.clk, Log: log})
 }
