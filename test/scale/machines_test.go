@@ -33,21 +33,27 @@ var machineAPI = []string{"machineset-controller", "machine-controller", "nodeli
 func TestMachinesUpAndDown(t *testing.T) {
 	w := startWorld(t)
 	w.serveMetrics(t)
-	w.sh(t, `oc get machineset/`+w.infra+`-worker-francecentral1 -n $MAPI -o json | jq --arg n `+set+` '
-		.metadata = {name: $n, namespace: .metadata.namespace, labels: .metadata.labels} | del(.status) | .spec.replicas = 0
-		| .spec.selector.matchLabels["machine.openshift.io/cluster-api-machineset"] = $n
-		| .spec.template.metadata.labels["machine.openshift.io/cluster-api-machineset"] = $n' | oc create -f -`)
+	w.makeSet(t)
 	var costs []cost
 	for _, n := range []int{*fewer, *most} {
 		for _, way := range []func(*testing.T, int) cost{w.up, w.down} {
 			costs = append(costs, way(t, n))
 			judge(t, costs[len(costs)-1])
 			if *update { // each time: an hour is long, and the first rounds are worth something too
-				write(t, figures(costs))
+				write(t, "machines", figures(costs))
 			}
 		}
 	}
 	fmt.Print(figures(costs))
+}
+
+// makeSet makes the set of the Machines that are measured, still without any.
+func (w *world) makeSet(t *testing.T) {
+	t.Helper()
+	w.sh(t, `oc get machineset/`+w.infra+`-worker-francecentral1 -n $MAPI -o json | jq --arg n `+set+` '
+		.metadata = {name: $n, namespace: .metadata.namespace, labels: .metadata.labels} | del(.status) | .spec.replicas = 0
+		| .spec.selector.matchLabels["machine.openshift.io/cluster-api-machineset"] = $n
+		| .spec.template.metadata.labels["machine.openshift.io/cluster-api-machineset"] = $n' | oc create -f -`)
 }
 
 // serveMetrics lets the processes that serve none by default tell about their
@@ -227,14 +233,10 @@ func judge(t *testing.T, c cost) {
 	}
 }
 
-const (
-	begins = "<!-- machines: written by make scale -->\n"
-	ends   = "<!-- end of machines -->\n"
-)
-
-// write puts the tables into the page of figures.
-func write(t *testing.T, table string) {
+// write puts tables into the page of figures, between the marks of their section.
+func write(t *testing.T, section, table string) {
 	t.Helper()
+	begins, ends := "<!-- "+section+": written by make scale -->\n", "<!-- end of "+section+" -->\n"
 	page := filepath.Join("..", "..", "docs", "reference", "figures.md")
 	b, err := os.ReadFile(page)
 	if err != nil {

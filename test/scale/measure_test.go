@@ -28,8 +28,10 @@ type request struct {
 	User struct {
 		Username string `json:"username"`
 	} `json:"user"`
-	Object struct {
+	UserAgent string `json:"userAgent"`
+	Object    struct {
 		Resource    string `json:"resource"`
+		Name        string `json:"name"`
 		Subresource string `json:"subresource"`
 	} `json:"objectRef"`
 	Response struct {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 const (
 	commandLimit = 5 * time.Minute
 	namespace    = "openshift-machine-api"
+	bootDelay    = time.Second
 )
 
 // world is a running world of hollow machines.
@@ -45,7 +47,7 @@ func startWorld(t *testing.T) *world {
 			t.Errorf("end the world: %v\n%s", err, out)
 		}
 	})
-	out, err := w.run(t.Context(), millwright+" up --detach --machines hollow --workers 0 --boot-delay 1s --vm-delay 500ms --node-client-delay 4s --audit --dir "+w.dir)
+	out, err := w.run(t.Context(), millwright+" up --detach --machines hollow --workers 0 --boot-delay "+bootDelay.String()+" --vm-delay 500ms --node-client-delay 4s --audit --dir "+w.dir)
 	if err != nil {
 		t.Fatalf("start the world: %v", err)
 	}
@@ -65,6 +67,16 @@ func startWorld(t *testing.T) *world {
 	}
 	w.supervisor, w.infra = s.World.PID, s.World.InfraID
 	return w
+}
+
+// variable returns one of the world's environment, the last that was set.
+func (w *world) variable(name string) string {
+	for _, v := range slices.Backward(w.env) {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 func (w *world) run(ctx context.Context, script string) (string, error) {
