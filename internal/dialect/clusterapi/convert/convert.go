@@ -13,6 +13,7 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -86,8 +87,9 @@ func New(crds []*apiextensionsv1.CustomResourceDefinition, versions Versions) (*
 func Kinds() []string { return sortedKeys(tables) }
 
 // Convert returns obj in the version that apiVersion (group/version) names, as
-// a new map. An object already of that version comes back as a copy. Errors: a
-// kind or version that has no table, or metadata that are no object.
+// a new map that shares with obj only what is below its metadata. An object
+// already of that version comes back as it is. Errors: a kind or version that
+// has no table, or metadata that are no object.
 func (c *Converter) Convert(obj map[string]any, apiVersion string) (map[string]any, error) {
 	from, _ := obj["apiVersion"].(string)
 	kindName, _ := obj["kind"].(string)
@@ -98,13 +100,18 @@ func (c *Converter) Convert(obj map[string]any, apiVersion string) (map[string]a
 		return nil, fmt.Errorf("convert %s %s to %s: no such conversion; known kinds are %s",
 			from, kindName, apiVersion, strings.Join(Kinds(), ", "))
 	}
-	out := runtime.DeepCopyJSON(obj)
 	if have == want {
-		return out, nil
+		return obj, nil
 	}
-	meta, ok := out["metadata"].(map[string]any)
+	meta, ok := obj["metadata"].(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("convert %s %s: metadata: %T is no object", from, kindName, out["metadata"])
+		return nil, fmt.Errorf("convert %s %s: metadata: %T is no object", from, kindName, obj["metadata"])
+	}
+	out := maps.Clone(obj)
+	meta = maps.Clone(meta)
+	out["metadata"] = meta
+	if annotations, ok := meta["annotations"].(map[string]any); ok {
+		meta["annotations"] = maps.Clone(annotations)
 	}
 	namespace, _ := meta["namespace"].(string)
 	w := way{kind: k, env: env{namespace: namespace, versions: c.versions}}
@@ -130,7 +137,8 @@ type way struct {
 	forward bool
 }
 
-// run converts obj, which it owns. meta is obj's metadata.
+// run converts obj, whose top level and annotations it owns. meta is obj's
+// metadata.
 func (w way) run(obj, meta map[string]any) (map[string]any, error) {
 	kept, err := w.takeKept(meta)
 	if err != nil {
