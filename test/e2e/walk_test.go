@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -64,7 +65,8 @@ func digest(steps []step) string {
 type walker struct {
 	*world
 	document string
-	texts    map[string][][2]string // lines to replacements
+	texts    map[string][][2]string // lines to replacements; "*": of all lines
+	values   map[string]string      // of {name} in replacements, known as the walk goes
 }
 
 // newWalker reads the table of substitutions and writes the env file.
@@ -74,7 +76,7 @@ func newWalker(t *testing.T, w *world, document string) *walker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &walker{world: w, document: document, texts: map[string][][2]string{}}
+	out := &walker{world: w, document: document, texts: map[string][][2]string{}, values: map[string]string{"infra": w.status.InfraID}}
 	var env strings.Builder
 	for n, line := range strings.Split(string(b), "\n") {
 		f := strings.Split(line, "\t")
@@ -94,6 +96,7 @@ func newWalker(t *testing.T, w *world, document string) *walker {
 			t.Fatalf("substitutions.txt:%d is of kind %q, want env or text", n+1, f[0])
 		}
 	}
+	env.WriteString("cd\n") // files of a walk are in the home directory
 	if err := os.WriteFile(out.envFile(), []byte(env.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -112,9 +115,28 @@ func (w *walker) script(t *testing.T, s step) string {
 		if !strings.Contains(text, r[0]) {
 			t.Fatalf("substitution of %q for lines %s replaces nothing", r[0], s.lines)
 		}
-		text = strings.ReplaceAll(text, r[0], r[1])
+		text = strings.ReplaceAll(text, r[0], w.filled(t, r[1]))
+	}
+	for _, r := range w.texts["*"] {
+		if strings.Contains(text, r[0]) {
+			text = strings.ReplaceAll(text, r[0], w.filled(t, r[1]))
+		}
 	}
 	return ". " + w.envFile() + "\n" + text
+}
+
+var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
+
+// filled puts the world's names into a replacement.
+func (w *walker) filled(t *testing.T, text string) string {
+	t.Helper()
+	return placeholder.ReplaceAllStringFunc(text, func(p string) string {
+		v, ok := w.values[strings.Trim(p, "{}")]
+		if !ok {
+			t.Fatalf("replacement %q: nothing is known of %s yet", text, p)
+		}
+		return v
+	})
 }
 
 // seen runs one step and checks what one sees.
