@@ -5,9 +5,8 @@
 //
 // It creates, mends and deletes rendered configs, sets a pool's
 // spec.configuration, and writes the conditions RenderDegraded and
-// PinnedImageSetsDegraded and the number of machines. It must never touch a
-// config that a person or another controller made, status.configuration, or a
-// Node.
+// PinnedImageSetsDegraded. It must never touch a config that a person or
+// another controller made, status.configuration, a pool's counters, or a Node.
 package render
 
 import (

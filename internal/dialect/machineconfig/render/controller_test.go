@@ -317,23 +317,6 @@ func TestCopiedAnnotationFreezesNothing(t *testing.T) {
 	}
 }
 
-func TestMachinesAreCountedInTheirPool(t *testing.T) {
-	node := func(name string, roles ...string) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
-		for _, r := range roles {
-			n.Labels[wire.NodeRolePrefix+r] = ""
-		}
-		return n
-	}
-	w := newWorld(t, workerPool("infra"), node("m", "master", "worker"), node("w1", "worker"), node("w2", "worker"), node("i", "worker", "infra"), node("none"))
-	w.settle()
-	for pool, want := range map[string]int32{"master": 1, "worker": 2, "infra": 1} {
-		if got := w.pool(pool).Status.MachineCount; got != want {
-			t.Errorf("%s has %d machines, want %d", pool, got, want)
-		}
-	}
-}
-
 func TestOSImageOverrideIsTold(t *testing.T) {
 	w := newWorld(t)
 	w.settle()

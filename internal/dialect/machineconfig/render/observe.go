@@ -39,7 +39,6 @@ type picture struct {
 	imagesOf   render.Base
 	baseErr    error // of imagesOf
 	overrides  diff.Overrides
-	machines   int32
 	pinned     []string // PinnedImageSets that select the pool
 }
 
@@ -260,7 +259,7 @@ func ofPool(mc *machineconfigv1.MachineConfig, pool *machineconfigv1.MachineConf
 		len(mc.Name) == len("rendered-"+pool.Name+"-")+32
 }
 
-// references gathers the configs that somebody needs, and the pool's nodes.
+// references gathers the configs that somebody needs.
 func (p *picture) references(ctx context.Context, r client.Reader) error {
 	var pools machineconfigv1.MachineConfigPoolList
 	var nodes corev1.NodeList
@@ -271,20 +270,14 @@ func (p *picture) references(ctx context.Context, r client.Reader) error {
 			return fmt.Errorf("list %T: %w", l, err)
 		}
 	}
-	selectors := map[string]*metav1.LabelSelector{}
 	for i := range pools.Items {
 		o := &pools.Items[i]
-		selectors[o.Name] = o.Spec.NodeSelector
 		p.need(o.Spec.Configuration.Name, o.Status.Configuration.Name)
 	}
-	members := target.NewMembers(selectors)
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		a := n.Annotations
 		p.need(a[wire.AnnotationCurrentConfig], a[wire.AnnotationDesiredConfig], a[wire.AnnotationFirstPivotConfig])
-		if primary, err := members.Primary(n.Labels); err == nil && primary == p.pool.Name {
-			p.machines++
-		}
 	}
 	for i := range records.Items {
 		n := &records.Items[i]

@@ -107,7 +107,6 @@ func (c *controller) report(ctx context.Context, obj client.Object, p *picture, 
 		return 0, fmt.Errorf("report to a %T", obj)
 	}
 	after := pool.DeepCopy()
-	after.Status.MachineCount = p.machines
 	owned := d.Conditions
 	if len(owned) == 0 && d.Status.Waiting != "" && len(p.in.Waits) > 0 && !p.in.Pool.Degraded {
 		owned = []plan.Condition{{Type: target.ConditionRenderDegraded, Status: corev1.ConditionFalse, Message: d.Status.Waiting}}

@@ -2,7 +2,6 @@ package render
 
 import (
 	"context"
-	"maps"
 
 	"github.com/go-logr/logr"
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -33,12 +32,13 @@ func watches(log logr.Logger) []kube.Watch {
 		{Object: &machineconfigv1.OSImageStream{}, Map: allPools},
 		{Object: &operatorv1.MachineConfiguration{}, Map: allPools, Changed: fragment.Changed},
 		{Object: &machineconfigv1.MachineConfigNode{}, Map: nobody},
-		{Object: &corev1.Node{}, Map: allPools, Changed: nodeMatters},
+		{Object: &corev1.Node{}, Map: nobody},
 	}
 }
 
-// nobody: what a record of a node says matters to collection only, which may
-// wait for the next change.
+// nobody: what a Node or its record says matters to collection only, which may
+// wait for the next change: the end of a rollout is one. A rollout over
+// thousands of Nodes must not wake every pool thousands of times.
 func nobody(context.Context, client.Reader, client.Object) []types.NamespacedName { return nil }
 
 // poolChanged lets the counters and conditions of others pass by, but sees
@@ -47,20 +47,7 @@ func poolChanged(old, new client.Object) bool {
 	a, okA := old.(*machineconfigv1.MachineConfigPool)
 	b, okB := new.(*machineconfigv1.MachineConfigPool)
 	return !okA || !okB || fragment.Changed(old, new) ||
-		a.Status.Configuration.Name != b.Status.Configuration.Name || a.Status.MachineCount != b.Status.MachineCount
-}
-
-// nodeMatters says whether a Node's pool or what it needs may have changed.
-func nodeMatters(old, new client.Object) bool {
-	if !maps.Equal(old.GetLabels(), new.GetLabels()) {
-		return true
-	}
-	for _, k := range []string{wire.AnnotationCurrentConfig, wire.AnnotationDesiredConfig} {
-		if old.GetAnnotations()[k] != new.GetAnnotations()[k] {
-			return true
-		}
-	}
-	return false
+		a.Status.Configuration.Name != b.Status.Configuration.Name
 }
 
 // followers maps the worker pool to the pools that follow its OS image stream.
