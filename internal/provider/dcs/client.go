@@ -191,6 +191,13 @@ func (c *Cloud) forget(name string) {
 	c.mu.Unlock()
 }
 
+// lost forgets where the disc of a UID is.
+func (c *Cloud) lost(uid string) {
+	c.mu.Lock()
+	delete(c.where, uid)
+	c.mu.Unlock()
+}
+
 // pending tells whether what was last started under a name still runs. It
 // reports the fault of a task that failed, once.
 func (c *Cloud) pending(ctx context.Context, op, name string) (bool, error) {

@@ -196,14 +196,38 @@ func (c *Cloud) nicRequests(ctx context.Context, j *job, t *vm) ([]map[string]an
 	return out, nil
 }
 
-// ensureDisc uploads the disc image unless it is there.
+// ensureDisc uploads the disc image unless it is somewhere: the datastore with
+// most room is another one each time.
 func (c *Cloud) ensureDisc(ctx context.Context, j *job, t *vm) (disc, error) {
+	uid := j.in.Key.UID
+	c.mu.Lock()
+	d, known := c.where[uid]
+	c.mu.Unlock()
+	if known {
+		return d, nil
+	}
+	found, err := c.discs(ctx, j.op, func(d disc) bool { return d.file == discName(j.in) })
+	if err != nil {
+		return disc{}, written(err)
+	}
+	if len(found) > 0 {
+		d = found[0]
+	} else if d, err = c.uploadDisc(ctx, j, t); err != nil {
+		return disc{}, err
+	}
+	c.mu.Lock()
+	c.where[uid] = d
+	c.mu.Unlock()
+	return d, nil
+}
+
+func (c *Cloud) uploadDisc(ctx context.Context, j *job, t *vm) (disc, error) {
 	cfg := j.spec.VMConfig
 	store, err := c.datastore(ctx, j.op, "", cfg.CDROMDatastore, cfg.CDROMDatastoreGroups)
 	if err != nil {
 		return disc{}, err
 	}
-	if store == "" {
+	if store == "" { // where the system disk goes
 		disks, err := c.diskRequests(ctx, j, t)
 		if err != nil {
 			return disc{}, err
@@ -211,17 +235,6 @@ func (c *Cloud) ensureDisc(ctx context.Context, j *job, t *vm) (disc, error) {
 		store, _ = disks[0]["datastoreUrn"].(string)
 	}
 	d := disc{store, discName(j.in), string(j.in.Owner), j.in.Key.Name, j.in.Key.UID}
-	files, err := pages[struct {
-		Name string `json:"fileName"`
-	}](ctx, c.client, j.op, pathOf(store)+"/file", "files", nil)
-	if err != nil {
-		return disc{}, written(err)
-	}
-	for _, f := range files {
-		if f.Name == d.file {
-			return d, nil
-		}
-	}
 	return d, c.upload(ctx, j.op, store, d.file, image(j.in.UserData))
 }
 
@@ -229,12 +242,8 @@ func (c *Cloud) ensureDisc(ctx context.Context, j *job, t *vm) (disc, error) {
 // is returned as it is.
 func (c *Cloud) advance(ctx context.Context, j *job, got []*vm) (cloud.Instance, error) {
 	v := got[0]
-	for _, twin := range got[1:] { // a clone of which we never heard
-		if m := twin.mark(); m.stage == stageNew && (twin.Status == "stopped" || twin.Status == "unknown") {
-			if err := c.removeVM(ctx, j.op, "", twin); err != nil && !busy(err) {
-				return cloud.Instance{}, err
-			}
-		}
+	if err := c.removeTwins(ctx, j, got[1:]); err != nil {
+		return cloud.Instance{}, err
 	}
 	inst := c.instance(j.in.Key, v)
 	if v.mark().stage != stageNew || (v.Status != "stopped" && v.Status != "running" && v.Status != "unknown") {
@@ -256,6 +265,19 @@ func (c *Cloud) advance(ctx context.Context, j *job, got []*vm) (cloud.Instance,
 		err = nil // a task of which we do not know; we come again
 	}
 	return inst, err
+}
+
+// removeTwins removes clones of which we never heard.
+func (c *Cloud) removeTwins(ctx context.Context, j *job, twins []*vm) error {
+	for _, twin := range twins {
+		if m := twin.mark(); m.stage != stageNew || (twin.Status != "stopped" && twin.Status != "unknown") {
+			continue
+		}
+		if err := c.removeVM(ctx, j.op, "", twin); err != nil && !busy(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // ruin removes what a failed clone left and reports why it failed.
@@ -299,7 +321,11 @@ func (c *Cloud) putDisc(ctx context.Context, j *job, v *vm) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return c.insert(ctx, j.op, j.in.Key.UID, v, d)
+	needsPower, err := c.insert(ctx, j.op, j.in.Key.UID, v, d)
+	if err != nil && !busy(err) {
+		c.lost(j.in.Key.UID) // somebody may have removed it
+	}
+	return needsPower, err
 }
 
 // up ends the making of a VM that runs. One that started without its disc, as

@@ -38,6 +38,7 @@ type Cloud struct {
 	mu    sync.Mutex
 	tasks map[string]string // what was last started, by UID or disk name
 	late  map[string]bool   // UIDs whose disc went in after power on
+	where map[string]disc   // by UID: where the disc image was last seen
 	after bool              // this VRM takes discs only when the VM is on
 }
 

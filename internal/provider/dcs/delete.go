@@ -34,12 +34,16 @@ func (c *Cloud) Delete(ctx context.Context, key cloud.Key) error {
 		return nil
 	}
 	c.forget(key.UID)
+	c.mu.Lock()
+	delete(c.late, key.UID)
+	c.mu.Unlock()
 	return c.removeDiscs(ctx, op, key)
 }
 
 // removeDiscs deletes the disc images of a key, and reports NotFound when
 // there is none.
 func (c *Cloud) removeDiscs(ctx context.Context, op string, key cloud.Key) error {
+	c.lost(key.UID)
 	discs, err := c.discs(ctx, op, func(d disc) bool { return d.uid == key.UID })
 	if err != nil {
 		return err

@@ -137,7 +137,7 @@ func (o *Opener) connect(a cloud.Account) (*Cloud, error) {
 		base: base.Scheme + "://" + base.Host, slots: make(chan struct{}, o.concurrency),
 		sess: &session{user: cloud.Secret(get(KeyUser)), key: a.Data[KeyPassword], userType: userType, max: o.logins, clk: o.clk, turn: make(chan struct{}, 1)},
 	}
-	return &Cloud{client: cl, site: get(KeySite), timeout: o.timeout, tasks: map[string]string{}, late: map[string]bool{}, shelf: shelf{entries: map[string]shelved{}}}, nil
+	return &Cloud{client: cl, site: get(KeySite), timeout: o.timeout, tasks: map[string]string{}, late: map[string]bool{}, where: map[string]disc{}, shelf: shelf{entries: map[string]shelved{}}}, nil
 }
 
 func trustOf(a cloud.Account) (*tls.Config, error) {

@@ -158,12 +158,7 @@ func (s *Server) finish(t *task) {
 	case doStop:
 		s.poweredOff(v)
 	case doReboot:
-		u := v.UUID
-		if v.UserData == nil {
-			v.Born = false // it found nothing to boot from until now
-			s.poweredOn(v)
-		}
-		s.inform(func(m Machines) { m.Power(u, false); m.Power(u, true) })
+		s.rebooted(v)
 	case doDelete:
 		s.removeVM(v, t.Arg == "1")
 	case doAttach:
@@ -216,6 +211,15 @@ func (s *Server) poweredOn(v *vm) {
 	}
 	u := v.UUID
 	s.inform(func(m Machines) { m.Power(u, true) })
+}
+
+func (s *Server) rebooted(v *vm) {
+	if v.UserData == nil {
+		v.Born = false // it found nothing to boot from until now
+		s.poweredOn(v)
+	}
+	u := v.UUID
+	s.inform(func(m Machines) { m.Power(u, false); m.Power(u, true) })
 }
 
 // poweredOff also ejects the disc, as VRM does.

@@ -212,17 +212,8 @@ func (s *Server) checkClone(v *vm, in *cloneRequest) *Error {
 	if in.Parent != "" && s.st.Folders[last(in.Parent)] == nil {
 		return missing("The folder")
 	}
-	if in.Location != "" {
-		id := last(in.Location)
-		h := s.st.Hosts[id]
-		switch {
-		case h != nil && s.urn("hosts", id) == in.Location:
-			v.Host, v.Cluster = h.ID, h.Cluster
-		case s.st.Clusters[id] != nil && s.urn("clusters", id) == in.Location:
-			v.Cluster = id
-		default:
-			return missing("The location")
-		}
+	if e := s.locate(v, in.Location); e != nil {
+		return e
 	}
 	if in.Config.NICs != nil {
 		v.NICs = *in.Config.NICs
@@ -231,6 +222,22 @@ func (s *Server) checkClone(v *vm, in *cloneRequest) *Error {
 		if !s.hasPortGroup(n.PortGroupURN) {
 			return missing("The port group")
 		}
+	}
+	return nil
+}
+
+// locate puts a VM where the request says: a host or a cluster.
+func (s *Server) locate(v *vm, location string) *Error {
+	id := last(location)
+	h := s.st.Hosts[id]
+	switch {
+	case location == "":
+	case h != nil && s.urn("hosts", id) == location:
+		v.Host, v.Cluster = h.ID, h.Cluster
+	case s.st.Clusters[id] != nil && s.urn("clusters", id) == location:
+		v.Cluster = id
+	default:
+		return missing("The location")
 	}
 	return nil
 }
