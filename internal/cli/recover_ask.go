@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -149,7 +150,7 @@ func (o *operator) settle(ctx context.Context, name, goal string) (*corev1.Node,
 			text += ", waits for " + r.WaitsFor
 		}
 		asked := node.Asked(n.Annotations) || n.Annotations[node.Recovering] != ""
-		if asked && text != told && r.Step != StepBroken {
+		if asked && text != told && r.Step != StepBroken && r.Step != StepQueued {
 			told = text
 			o.say("  %s: %s", name, text)
 		}
@@ -167,8 +168,8 @@ func (o *operator) say(format string, args ...any) { _, _ = fmt.Fprintf(o.out, f
 func agreed(in io.Reader, out io.Writer) bool {
 	_, _ = fmt.Fprint(out, "Go on? [y/N] ")
 	line, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && line == "" {
-		_, _ = fmt.Fprintln(out)
+	if f, ok := in.(*os.File); err != nil || !ok || !interactive(f) {
+		_, _ = fmt.Fprintln(out) // nobody's Enter ended the line
 	}
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"millwright.io/millwright/internal/app/world"
 	"millwright.io/millwright/internal/cli"
@@ -20,6 +21,7 @@ import (
 
 // Run runs the command line and returns the exit code.
 func Run(ctx context.Context) int {
+	ctrllog.SetLogger(logr.Discard()) // clients have nothing to say to people
 	cmd := cli.Command(cli.Deps{Up: up, Down: down, Socket: world.ControlSocket, PlanSets: planSets, Generate: generate, Client: connect, Explainers: explainers()})
 	return cli.ExitCode(usage(cmd.ExecuteContext(ctx)), os.Stderr)
 }
