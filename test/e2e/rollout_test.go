@@ -184,8 +184,8 @@ func oneByOne(ms []glimpse, target string) error {
 		{"targeted", func(_, now glimpse) bool { return now.Desired == target && now.Current != target }},
 		{"cordoned before its reboot", func(first, now glimpse) bool { return now.Cordoned && now.Boot == first.Boot && now.Current != target }},
 		{"rebooted, still cordoned", func(first, now glimpse) bool { return now.Cordoned && now.Boot != first.Boot }},
-		{"done, still cordoned", func(first, now glimpse) bool { return now.Cordoned && now.Current == target && now.State == "Done" }},
-		{"uncordoned", func(_, now glimpse) bool {
+		{"uncordoned after it", func(first, now glimpse) bool { return !now.Cordoned && now.Boot != first.Boot }},
+		{"done", func(_, now glimpse) bool {
 			return !now.Cordoned && now.Current == target && now.State == "Done" && now.Ready == "True"
 		}},
 	}
@@ -197,7 +197,7 @@ func oneByOne(ms []glimpse, target string) error {
 		for at[m.Name] < len(steps) && steps[at[m.Name]].is(first[m.Name], m) {
 			at[m.Name]++
 		}
-		out[m.Name] = m.Cordoned || m.Ready != "True"
+		out[m.Name] = m.Cordoned || m.Ready != "True" || m.Desired != m.Current
 		n := 0
 		for _, o := range out {
 			if o {
@@ -205,7 +205,7 @@ func oneByOne(ms []glimpse, target string) error {
 			}
 		}
 		if n > 1 {
-			return fmt.Errorf("%d nodes are out of service at %+v, want one at most", n, m)
+			return fmt.Errorf("%d nodes are moving at %+v, want one at most", n, m)
 		}
 	}
 	if len(at) != 3 {
