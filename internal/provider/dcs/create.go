@@ -223,7 +223,7 @@ func (c *Cloud) ensureDisc(ctx context.Context, j *job, t *vm) (disc, error) {
 
 func (c *Cloud) uploadDisc(ctx context.Context, j *job, t *vm) (disc, error) {
 	cfg := j.spec.VMConfig
-	store, err := c.datastore(ctx, j.op, "", cfg.CDROMDatastore, cfg.CDROMDatastoreGroups)
+	store, err := c.datastore(ctx, j.op, "", cfg.CDROMDatastore, cfg.CDROMDatastoreGroup)
 	if err != nil {
 		return disc{}, err
 	}

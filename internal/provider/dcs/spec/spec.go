@@ -50,14 +50,14 @@ type Place struct {
 
 // VMConfig is the hardware.
 type VMConfig struct {
-	CPU                  Quantity `json:"dcsMachineCpuSpec"`    // vCPUs
-	Memory               Quantity `json:"dcsMachineMemorySpec"` // MB
-	Disks                []Disk   `json:"dcsMachineDiskSpec,omitempty"`
-	DVSwitchName         string   `json:"dvSwitchName,omitempty"`
-	PortGroupName        string   `json:"portGroupName,omitempty"`
-	PortGroupURN         string   `json:"portGroupUrn,omitempty"`
-	CDROMDatastore       string   `json:"cdRomDatastoreName,omitempty"`
-	CDROMDatastoreGroups string   `json:"cdRomDatastoreClusterName,omitempty"`
+	CPU                 Quantity `json:"dcsMachineCpuSpec"`    // vCPUs
+	Memory              Quantity `json:"dcsMachineMemorySpec"` // MB
+	Disks               []Disk   `json:"dcsMachineDiskSpec,omitempty"`
+	DVSwitchName        string   `json:"dvSwitchName,omitempty"`
+	PortGroupName       string   `json:"portGroupName,omitempty"`
+	PortGroupURN        string   `json:"portGroupUrn,omitempty"`
+	CDROMDatastore      string   `json:"cdRomDatastoreName,omitempty"`
+	CDROMDatastoreGroup string   `json:"cdRomDatastoreClusterName,omitempty"`
 }
 
 // Quantity wraps a number as the original does.

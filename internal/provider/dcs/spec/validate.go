@@ -76,7 +76,7 @@ func (p *problems) config(v *VMConfig) {
 	if v.PortGroupName != "" && v.DVSwitchName == "" {
 		p.add("dcs-network", cloud.ProblemRequired, "vmConfig.dvSwitchName", "", "port groups of several switches may have one name")
 	}
-	if v.CDROMDatastore != "" && v.CDROMDatastoreGroups != "" {
+	if v.CDROMDatastore != "" && v.CDROMDatastoreGroup != "" {
 		p.add("dcs-disk", cloud.ProblemForbidden, "vmConfig.cdRomDatastoreClusterName", "", "cdRomDatastoreName says which datastore already")
 	}
 	systems, paths := 0, map[string]bool{}
