@@ -143,7 +143,7 @@ func setupApprover(e env) error {
 	}
 	return approver.NewMachine(approver.Deps{
 		Client: e.mgr.GetClient(), Live: e.mgr.GetAPIReader(), Clock: e.clk,
-		Recorder: e.mgr.GetEventRecorder("machine-approver-controller"), Log: e.log,
+		Recorder: e.mgr.GetEventRecorder("machine-approver-controller"), Log: e.log, Dial: kubeletDialer(),
 	}).Setup(e.mgr)
 }
 

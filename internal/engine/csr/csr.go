@@ -64,7 +64,10 @@ type Input struct {
 	// Recent are the creation times of the requests for the same subject and
 	// signer that are approved already.
 	Recent []time.Time
-	Now    time.Time
+	// Presented is the serving certificate of the node that asks for one; nil:
+	// not known.
+	Presented *Presented
+	Now       time.Time
 }
 
 // Limits of approvals for one subject and signer. They bound what one broken

@@ -54,7 +54,8 @@ func bootstrapGroups() []string {
 //     machine must be known by its internal DNS name, young and without a node
 //     (rules C1 to C7);
 //   - a node's serving certificate, asked for by the node: every name and
-//     address must be one of its machine's (rules S1 and S3).
+//     address must be one of its machine's (rules S1 and S3), or all of them
+//     those of the certificate that the node presents now (rule S2).
 //
 // Client renewals come from nodes themselves and belong to the controller
 // manager. A request by the bootstrapper for system:masters is denied.
@@ -142,12 +143,15 @@ func judgeClient(in Input) Verdict {
 	return Verdict{Outcome: Approve, Rule: "C7", Node: node}
 }
 
-// judgeServing applies S1 and S3.
+// judgeServing applies S1 to S3.
 func judgeServing(in Input) Verdict {
 	r := in.Request
 	node, err := servingNode(r)
 	if err != nil {
 		return Verdict{Outcome: Leave, Rule: "S1", Node: node, Why: fmt.Sprintf("%s: Unrecoverable serving cert error, cannot approve: %s", r.Name, err)}
+	}
+	if in.Presented.renews(r) {
+		return Verdict{Outcome: Approve, Rule: "S2", Node: node}
 	}
 	differences, err := authorize(in, node)
 	if err == nil && differences != "" {

@@ -24,7 +24,8 @@ const (
 	ControllerNodeClient = "node-client-approver"
 )
 
-// Deps are what the controllers need. All but ClientDisabled are required.
+// Deps are what the controllers need. All but ClientDisabled and Dial are
+// required.
 type Deps struct {
 	Client   client.Client // writes; reads come from its cache
 	Live     client.Reader // asks the server itself
@@ -33,6 +34,9 @@ type Deps struct {
 	Log      logr.Logger
 	// ClientDisabled switches off approval of first client certificates.
 	ClientDisabled bool
+	// Dial reaches kubelets, to ask one for the certificate that a serving
+	// request may renew; nil: none is asked.
+	Dial Dialer
 }
 
 type controller struct {
@@ -96,7 +100,7 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("observe signing request: %w", err)
 	}
-	d := c.judge(in)
+	d := c.judgeOrProbe(ctx, in)
 	kube.LogNotes(c.Log, d.Notes)
 	_, err = c.act.Run(ctx, o, act.Binding{}, nil, d.Actions)
 	if err == nil {

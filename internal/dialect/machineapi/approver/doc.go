@@ -6,13 +6,14 @@
 // this package finds the machines that matter and writes the answer.
 //
 // It writes one approval per request and nothing else. It must never answer a
-// request that has an answer, nor read a private key or a certificate.
+// request that has an answer, nor read a private key.
 //
 // A request that cannot be approved yet waits for its machine: when a
 // Machine's addresses or node change, the pending requests of that name are
 // looked at again. Nothing polls.
 package approver
 
+//+kubebuilder:rbac:groups="",resources=configmaps,resourceNames=csr-controller-ca,verbs=get
 //+kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests,verbs=get;list;watch
 //+kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests/approval,verbs=update
 //+kubebuilder:rbac:groups=certificates.k8s.io,resources=signers,resourceNames=kubernetes.io/kubelet-serving;kubernetes.io/kube-apiserver-client-kubelet;kubernetes.io/kube-apiserver-client,verbs=approve
