@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -72,6 +73,16 @@ type situation struct {
 	disk  disk
 	pool  poolSettings
 	in    node.Input
+	later map[string]*string // annotations that go with the step's next write
+}
+
+// note leaves annotations to the step's next write of the Node: each write of a Node
+// is one for the API server, for all who watch Nodes, and a conflict for who updates.
+func (s *situation) note(set map[string]*string) {
+	if s.later == nil {
+		s.later = map[string]*string{}
+	}
+	maps.Copy(s.later, set)
 }
 
 // Step looks, decides and acts once. It returns when to look again at the latest; 0
@@ -97,6 +108,12 @@ func (a *Agent) Step(ctx context.Context) (time.Duration, error) {
 	if err := a.syncCertificates(ctx, s); err != nil {
 		return 0, err
 	}
+	wake, err := a.proceed(ctx, s)
+	return wake, errors.Join(err, a.annotate(ctx, s, nil))
+}
+
+// proceed decides and acts.
+func (a *Agent) proceed(ctx context.Context, s *situation) (time.Duration, error) {
 	d, err := a.decide(ctx, s)
 	if err != nil {
 		return 0, err
@@ -272,6 +289,10 @@ func (a *Agent) act(ctx context.Context, s *situation, d node.Decision) (time.Du
 			return time.Minute, err
 		}
 	}
+	var unitsErr error
+	if d.Settled {
+		unitsErr = a.publishUnits(ctx, s)
+	}
 	if err := a.annotate(ctx, s, d.Set); err != nil {
 		return 0, err
 	}
@@ -292,7 +313,7 @@ func (a *Agent) act(ctx context.Context, s *situation, d node.Decision) (time.Du
 		a.failed = ""
 		a.Metrics.drift(false, a.Clock.Now())
 		a.clearReapplied()
-		return d.Wake, a.publishUnits(ctx, s)
+		return d.Wake, unitsErr
 	}
 	switch d.Action {
 	case node.Adopt:
@@ -304,8 +325,15 @@ func (a *Agent) act(ctx context.Context, s *situation, d node.Decision) (time.Du
 	return d.Wake, nil
 }
 
-// annotate writes what differs, and keeps what the API server then has.
+// annotate writes what differs, with what was left for this write, and keeps what the
+// API server then has.
 func (a *Agent) annotate(ctx context.Context, s *situation, set map[string]*string) error {
+	if len(s.later) > 0 {
+		merged := s.later
+		s.later = nil
+		maps.Copy(merged, set)
+		set = merged
+	}
 	if len(set) == 0 {
 		return nil
 	}

@@ -61,9 +61,7 @@ func (a *Agent) syncCertificates(ctx context.Context, s *situation) error {
 	if rotate == "" {
 		rotate = "false"
 	}
-	if err := a.annotate(ctx, s, map[string]*string{annotationSynced: &version, annotationServerCA: &rotate}); err != nil {
-		return err
-	}
+	s.note(map[string]*string{annotationSynced: &version, annotationServerCA: &rotate})
 	a.Log.Infof("Certificate was synced from controllerconfig resourceVersion %s", cc.ResourceVersion)
 	return nil
 }

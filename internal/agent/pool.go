@@ -45,8 +45,9 @@ type Pool struct {
 	opers  cache.SharedIndexInformer
 	queue  workqueue.TypedRateLimitingInterface[string]
 
-	mu      sync.Mutex
-	members map[string]*Agent
+	mu        sync.Mutex
+	members   map[string]*Agent
+	published map[string]bool // ConfigMaps that are there, by name
 }
 
 // NewPool returns a Pool without nodes.
@@ -64,7 +65,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 	}
 	shared.nodes = every(shared.core, "nodes", &corev1.Node{})
 	return &Pool{
-		cfg: c, shared: shared, members: map[string]*Agent{},
+		cfg: c, shared: shared, members: map[string]*Agent{}, published: map[string]bool{},
 		mcps:  every(shared.config, "machineconfigpools", &mcfgv1.MachineConfigPool{}),
 		opers: every(shared.oper, "machineconfigurations", &operatorv1.MachineConfiguration{}),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
@@ -223,4 +224,23 @@ func (c *poolCluster) Settings(context.Context) (*operatorv1.MachineConfiguratio
 		return nil, err
 	}
 	return obj.(*operatorv1.MachineConfiguration), nil
+}
+
+// Publish implements Cluster. What one agent has published serves all: hollow
+// machines have the same units, and the server need not refuse each of them.
+func (c *poolCluster) Publish(ctx context.Context, cm *corev1.ConfigMap) error {
+	p := c.pool
+	p.mu.Lock()
+	known := p.published[cm.Name]
+	p.mu.Unlock()
+	if known {
+		return nil
+	}
+	if err := c.REST.Publish(ctx, cm); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.published[cm.Name] = true
+	return nil
 }

@@ -173,5 +173,6 @@ func (a *Agent) publishUnits(ctx context.Context, s *situation) error {
 	if err := a.Cluster.Publish(ctx, cm); err != nil {
 		return fmt.Errorf("publish unit names: %w", err)
 	}
-	return a.annotate(ctx, s, map[string]*string{lint.UnitNamesKey: &digest})
+	s.note(map[string]*string{lint.UnitNamesKey: &digest})
+	return nil
 }
