@@ -2,6 +2,7 @@ package convert_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -215,6 +216,19 @@ func fill(c chooser, crd *apiextensionsv1.CustomResourceDefinition, version stri
 		}
 	}
 	return obj
+}
+
+func TestTablesAreOfTheDefinitionsThatConvert(t *testing.T) {
+	crds, err := config.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range crds {
+		name := crd.Spec.Group + "/" + crd.Spec.Names.Kind
+		if has := crd.Spec.Conversion != nil; has != slices.Contains(convert.Kinds(), name) {
+			t.Errorf("%s: definition has a conversion: %v; a table: %v", name, has, !has)
+		}
+	}
 }
 
 func TestEveryFieldComesBack(t *testing.T) {
