@@ -2,6 +2,7 @@ package csr_test
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -204,6 +205,34 @@ func TestApprovalsAreLimitedPerSubject(t *testing.T) {
 	in.Request.Created = in.Now
 	if d := csr.Decide(in); d.Status.Outcome != csr.Approve {
 		t.Errorf("got %s (%s) after the wake, want Approve", d.Status.Outcome, d.Status.Why)
+	}
+}
+
+// A flood: 300 real nodes, each asking three times, are served whatever else
+// is pending; nodes that do not exist wait, and other signers are left alone.
+func TestFloodKeepsNoRealNodeWaiting(t *testing.T) {
+	got := map[string]int{}
+	ask := func(kind, node, signer string, machines ...csr.Machine) {
+		r := clientRequest()
+		r.Signer, r.CommonName = signer, "system:node:"+node
+		got[kind+" "+string(csr.Decide(csr.Input{Request: r, Machines: machines, Now: now}).Status.Outcome)]++
+	}
+	for i := range 500 {
+		ask("ghost", fmt.Sprintf("ghost-%03d", i), certificatesv1.KubeAPIServerClientKubeletSignerName)
+	}
+	for range 150 {
+		ask("foreign", "n", "example.com/network-plugin")
+	}
+	for i := range 300 {
+		node := fmt.Sprintf("w-%03d", i)
+		m := young()
+		m.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalDNS, Address: node}}
+		for range 3 {
+			ask("real", node, certificatesv1.KubeAPIServerClientKubeletSignerName, m)
+		}
+	}
+	if want := map[string]int{"ghost Wait": 500, "foreign Ignore": 150, "real Approve": 900}; !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
