@@ -135,11 +135,6 @@ func (o *operator) diagnose(ctx context.Context, name string) (*Recovery, error)
 		r.Refused = fmt.Sprintf("MachineConfig %s, which pool %s wants, does not exist: let machine-config-controller run, which makes it again, or create it from currentconfig of a node that has it", r.Goal, pool.Name)
 		return r, nil
 	}
-	v, err := o.verify(ctx, name, r.Goal)
-	if err != nil {
-		return nil, err
-	}
-	r.Differs = v.reasons()
 	if adv := adviceFor(r.Reason); adv != nil {
 		r.Person = adv.do
 		if adv.never && r.Desired == r.Goal {
@@ -147,6 +142,11 @@ func (o *operator) diagnose(ctx context.Context, name string) (*Recovery, error)
 			return r, nil
 		}
 	}
+	v, err := o.verify(ctx, name, r.Goal)
+	if err != nil {
+		return nil, err
+	}
+	r.Differs = v.reasons()
 	from, err := o.config(ctx, r.Desired)
 	if err != nil {
 		return nil, err

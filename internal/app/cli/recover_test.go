@@ -199,14 +199,14 @@ func TestRecoverSaysWhatOnlyAPersonCanDo(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMachines(t, 1)
 			m.off = true
-			m.agents["worker-0"].hung.Store(tt.name != "cannot be reconciled")
+			m.agents["worker-0"].hung.Store(true)
 			tt.with(m)
 			m.stand(t, tt.want)
 		})
 	}
 }
 
-// stand runs recover in a world where nobody acts but what answers questions.
+// stand runs recover on a node that it must leave alone.
 func (m *machines) stand(t *testing.T, want string) {
 	t.Helper()
 	before := m.node("worker-0").Annotations[node.DesiredConfig]
