@@ -43,6 +43,8 @@ type world struct {
 	log   []string
 	evs   []string
 	boots int
+	// annotated are the keys of each write of annotations.
+	annotated [][]string
 	// answers tells whether drains and uncordons are answered.
 	answers bool
 }
@@ -68,6 +70,7 @@ func (m memory) Annotate(ctx context.Context, set map[string]*string) (*corev1.N
 	if err != nil {
 		return nil, err
 	}
+	m.w.annotated = append(m.w.annotated, slices.Sorted(maps.Keys(set)))
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
 	return n, m.w.api.Patch(ctx, n, client.RawPatch(types.MergePatchType, raw))
 }
