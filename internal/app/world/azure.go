@@ -130,6 +130,11 @@ func (s *supervisor) startHypervisor(life context.Context) error {
 		cfg.HollowJoiner = &vm.HollowNode{ConfigNode: node, Pool: pool, Agents: agents}
 	}
 	var err error
+	if s.opts.Machines == MachinesNspawn {
+		if cfg.Nspawn, err = s.nspawn(life); err != nil {
+			return err
+		}
+	}
 	if s.hyper, err = vm.New(life, cfg); err != nil {
 		return fmt.Errorf("start machines: %w", err)
 	}

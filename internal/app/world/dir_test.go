@@ -140,7 +140,7 @@ func TestOptionsCheckNamesValueAndChoice(t *testing.T) {
 		edit func(*Options)
 		want string
 	}{
-		{"machines", func(o *Options) { o.Machines = "tin" }, `--machines "tin": want rooted or hollow`},
+		{"machines", func(o *Options) { o.Machines = "tin" }, `--machines "tin": want rooted, nspawn or hollow`},
 		{"workers", func(o *Options) { o.Workers = 201 }, "--workers 201: want 0 to 200 with --machines rooted"},
 		{"negative workers", func(o *Options) { o.Workers = -1 }, "--workers -1: want 0 to 200"},
 		{"boot delay", func(o *Options) { o.BootDelay = -1 }, "--boot-delay"},

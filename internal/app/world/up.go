@@ -38,7 +38,7 @@ const (
 
 // maxWorkers bounds --workers: a machine with a root has a loopback network
 // of its own, of which there are 254, and the control plane's need some.
-var maxWorkers = map[string]int{MachinesRooted: 200, MachinesHollow: 5000}
+var maxWorkers = map[string]int{MachinesRooted: 200, MachinesHollow: 5000, MachinesNspawn: 20}
 
 // ClusterVersion is the OpenShift version a new world claims to be.
 const ClusterVersion = "4.20.0"
@@ -95,9 +95,11 @@ func (o Options) Check() error {
 	switch o.Machines {
 	case MachinesRooted, MachinesHollow:
 	case MachinesNspawn:
-		return &UsageError{"--machines nspawn is not built yet: use rooted or hollow"}
+		if err := checkNspawn(); err != nil {
+			return err
+		}
 	default:
-		return &UsageError{fmt.Sprintf("--machines %q: want rooted or hollow", o.Machines)}
+		return &UsageError{fmt.Sprintf("--machines %q: want rooted, nspawn or hollow", o.Machines)}
 	}
 	if o.Workers < 0 || o.Workers > maxWorkers[o.Machines] {
 		return &UsageError{fmt.Sprintf("--workers %d: want 0 to %d with --machines %s", o.Workers, maxWorkers[o.Machines], o.Machines)}

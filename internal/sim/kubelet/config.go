@@ -33,6 +33,10 @@ type Config struct {
 	LogDir string // container logs
 	PodDir string // pods' volumes, tokens, kubeconfigs
 	Root   string // the machine's root directory, for exec and hostPath
+	// Enter is a command that runs another one inside the machine, which then sees
+	// BinDir and PodDir at their own paths and its root as /; nil: real processes run
+	// outside.
+	Enter []string
 
 	ServingCert       func() (*tls.Certificate, error) // asked at every handshake
 	ProviderExternal  bool                             // a cloud node manager sets providerID and addresses

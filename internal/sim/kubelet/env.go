@@ -104,7 +104,7 @@ func (k *Kubelet) baseEnv(r *podRun, c *corev1.Container) *env {
 		e.set("MILLWRIGHT_VOLUME_"+strings.ToUpper(strings.ReplaceAll(m.Name, "-", "_")), dir)
 	}
 	sort.Strings(mounts)
-	e.set("MILLWRIGHT_MOUNTS", strings.Join(mounts, ";"))
+	e.set(mountsEnv, strings.Join(mounts, ";"))
 	return e
 }
 

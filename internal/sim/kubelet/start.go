@@ -50,8 +50,7 @@ func (k *Kubelet) startReal(ctx context.Context, r *podRun, pod *corev1.Pod, c *
 	if err != nil {
 		return "CreateContainerError", err
 	}
-	cmd := exec.Command(path, expandAll(c.Args, e.values)...)
-	cmd.Env, cmd.Dir = e.list(), r.dir
+	cmd := k.command(path, expandAll(c.Args, e.values), e.list(), r.dir)
 
 	// Under the lock, so that the exit of a process that ends at once is
 	// recorded after its start.
@@ -71,6 +70,27 @@ func (k *Kubelet) startReal(ctx context.Context, r *podRun, pod *corev1.Pod, c *
 	}
 	return "", nil
 }
+
+// command runs a program beside the machine, or inside it if it is a real one.
+func (k *Kubelet) command(path string, args, environment []string, dir string) *exec.Cmd {
+	if len(k.cfg.Enter) == 0 {
+		cmd := exec.Command(path, args...)
+		cmd.Env, cmd.Dir = environment, dir
+		return cmd
+	}
+	for i, kv := range environment {
+		if mounts, ok := strings.CutPrefix(kv, mountsEnv+"="); ok {
+			environment[i] = mountsEnv + "=" + strings.ReplaceAll(mounts+";", "="+k.cfg.Root+";", "=/;")
+		}
+	}
+	line := append(append([]string{}, k.cfg.Enter[1:]...), path)
+	cmd := exec.Command(k.cfg.Enter[0], append(line, args...)...)
+	cmd.Env = environment
+	return cmd
+}
+
+// mountsEnv tells a process where its mounts are.
+const mountsEnv = "MILLWRIGHT_MOUNTS"
 
 func (k *Kubelet) exited(r *podRun, name string, p *process) {
 	r.mu.Lock()

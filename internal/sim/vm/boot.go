@@ -85,9 +85,12 @@ func (h *Hypervisor) life(ctx context.Context, uuid string) power {
 	var wants power
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if d, hollow := disk.(*hollowDisk); hollow {
+		switch d := disk.(type) {
+		case *hollowDisk:
 			wants = d.watchPower(on)
-		} else {
+		case *realDisk:
+			wants = d.watchPower(on, off)
+		default:
 			wants = h.watchPower(on, rec.Root)
 		}
 		if wants != powerStays {
@@ -95,7 +98,7 @@ func (h *Hypervisor) life(ctx context.Context, uuid string) power {
 			off()
 		}
 	})
-	h.serve(on, joiner, Machine{Record: rec, BindIP: h.BindIP(rec.Number), Console: print, Disk: disk})
+	h.serve(on, joiner, Machine{Record: rec, BindIP: h.BindIP(rec.Number), Console: print, Disk: disk, Enter: enter(disk)})
 	off()
 	wg.Wait()
 	if ctx.Err() != nil {
@@ -158,10 +161,69 @@ func (h *Hypervisor) boot(ctx context.Context, rec *Record, print func(string, .
 	if err != nil {
 		return nil, fmt.Errorf("open disk: %w", err)
 	}
+	if n := h.cfg.Nspawn; n != nil && n.Machines(rec.Hardware) {
+		s, err := h.startNspawn(ctx, root, rec, print)
+		if err != nil {
+			return nil, errors.Join(err, root.Close())
+		}
+		return &realDisk{rootDisk{root}, s, h}, h.booted(rec)
+	}
 	if err := h.start(ctx, root, rec, print); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
 	return rootDisk{root}, h.booted(rec)
+}
+
+// realDisk is the root of a running systemd.
+type realDisk struct {
+	rootDisk
+	machine *spawned
+	h       *Hypervisor
+}
+
+func (d *realDisk) close() {
+	select {
+	case <-d.machine.done:
+	default:
+		d.machine.off(d.h.cfg.Clock.After(stopTimeout / 2))
+	}
+	d.rootDisk.close()
+}
+
+// watchPower waits until the machine itself ends, or on ends. At the beginning of a
+// shutdown off ends what was started inside from outside: nsenter stops together with
+// its child, and a child that nobody takes leave of would hold up the end.
+func (d *realDisk) watchPower(on context.Context, off func()) power {
+	tick := d.h.cfg.Clock.NewTicker(powerPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-on.Done():
+			return powerStays
+		case <-d.machine.done:
+			return d.machine.end
+		case <-tick.C():
+		}
+		if !d.machine.ending() {
+			continue
+		}
+		off()
+		select {
+		case <-d.machine.done:
+			return d.machine.end
+		case <-d.h.cfg.Clock.After(stopTimeout):
+			d.machine.cut()
+			return powerReboot
+		}
+	}
+}
+
+// enter is how processes get into a machine; nil: they stay outside.
+func enter(d Disk) []string {
+	if r, ok := d.(*realDisk); ok {
+		return r.machine.enter()
+	}
+	return nil
 }
 
 // wait is the time a machine needs before its services start.

@@ -80,6 +80,8 @@ type Config struct {
 	// those.
 	Hollow       func(Hardware) bool
 	HollowJoiner Joiner
+	// Nspawn makes some machines real; nil: none.
+	Nspawn *Nspawn
 	// Fetcher follows what user data refer to; nil: they refer to nothing.
 	Fetcher *Fetcher
 	Clock   clock.WithTicker
@@ -96,7 +98,10 @@ type Joiner interface {
 // Machine is what a Joiner may know of a booted machine.
 type Machine struct {
 	Record
-	BindIP  string // 127.w.n.1; empty for hollow machines
+	BindIP string // 127.w.n.1; empty for hollow machines
+	// Enter is a command that runs another one inside the machine; nil: its processes
+	// run outside.
+	Enter   []string
 	Disk    Disk
 	Console func(format string, args ...any)
 }

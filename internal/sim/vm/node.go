@@ -88,6 +88,7 @@ func (n *ConfigNode) Join(ctx context.Context, m Machine, up func()) error {
 		LogDir:           filepath.Join(n.LogDir, m.Name),
 		PodDir:           filepath.Join(n.PodDir, m.UUID),
 		Root:             m.Root,
+		Enter:            m.Enter,
 		ServingCert:      serving.get,
 		ProviderExternal: true,
 		APIServer:        cfg.Host,
