@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -37,6 +38,12 @@ const (
 //+kubebuilder:rbac:groups="",resources=secrets,resourceNames=azure-cloud-credentials,verbs=get,namespace=openshift-cloud-controller-manager
 //+kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update,namespace=openshift-cloud-controller-manager
 
+// nodeBackoff is how the library repeats an update of a Node that somebody else
+// wrote meanwhile. It takes the Node from its cache, and its own pause of 50 ms is
+// shorter than the cache's delay where hundreds of Nodes come at once: each would be
+// refused several times. In all it tries for about half a minute.
+var nodeBackoff = wait.Backoff{Steps: 12, Duration: 300 * time.Millisecond, Factor: 1.3, Jitter: 0.5}
+
 // Run runs one of the loops until ctx ends.
 func Run(ctx context.Context, name string, cfg *rest.Config, p *Provider) error {
 	cfg = rest.CopyConfig(cfg)
@@ -50,6 +57,7 @@ func Run(ctx context.Context, name string, cfg *rest.Config, p *Provider) error 
 	metrics := controllersmetrics.NewControllerManagerMetrics(name)
 	switch name {
 	case ControllerNode:
+		node.UpdateNodeSpecBackoff = nodeBackoff
 		c, err := node.NewCloudNodeController(nodes, client, p, addressPeriod, workers, workers)
 		if err != nil {
 			return fmt.Errorf("make %s: %w", name, err)
