@@ -33,10 +33,8 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 	case plan.RemoveFinalizer:
 		// Gone already is what we want.
 		return ignoreNotFound(r.change(ctx, a, kube.OptimisticLock()))
-	case plan.ApproveRequest:
-		return r.answer(ctx, a, condition(certificatesv1.CertificateApproved, a.Reason, a.Message))
-	case plan.DenyRequest:
-		return r.answer(ctx, a, condition(certificatesv1.CertificateDenied, a.Reason, a.Message))
+	case plan.ApproveRequest, plan.DenyRequest:
+		return r.request(ctx, a)
 	case plan.CreateRepair:
 		return r.createRepair(ctx, a)
 	case plan.DeleteRepair:
@@ -54,6 +52,17 @@ func (r *run) object(ctx context.Context, a plan.ObjectAction) error {
 	default:
 		return fmt.Errorf("unknown object action %T", a)
 	}
+}
+
+// request answers a certificate signing request.
+func (r *run) request(ctx context.Context, a plan.ObjectAction) error {
+	if d, ok := a.(plan.DenyRequest); ok {
+		return r.answer(ctx, d, condition(certificatesv1.CertificateDenied, d.Reason, d.Message))
+	}
+	if p, ok := a.(plan.ApproveRequest); ok {
+		return r.answer(ctx, p, condition(certificatesv1.CertificateApproved, p.Reason, p.Message))
+	}
+	return fmt.Errorf("unknown action %T on a request", a)
 }
 
 // config performs one action on a config.

@@ -195,11 +195,18 @@ func (c *cluster) adoptOne(name string, old, next *mcfgv1.MachineConfig, alone b
 		c.notes = append(c.notes, fmt.Sprintf("MachineConfig %s of the files is not what this version makes of the settings in them; the file counts", name))
 		return ""
 	}
-	if old != nil && !given && !sameGenerated(now, old) {
-		c.notes = append(c.notes, fmt.Sprintf("MachineConfig %s is not what this version makes of the present settings; all of it is made anew", name))
+	if !given {
+		c.noteForeign(name, old, now)
 	}
 	c.configs[name] = next
 	return "changed"
+}
+
+// noteForeign tells of a config that another version made.
+func (c *cluster) noteForeign(name string, old, now *mcfgv1.MachineConfig) {
+	if old != nil && !sameGenerated(now, old) {
+		c.notes = append(c.notes, fmt.Sprintf("MachineConfig %s is not what this version makes of the present settings; all of it is made anew", name))
+	}
 }
 
 func sameGenerated(a, b *mcfgv1.MachineConfig) bool {

@@ -37,7 +37,9 @@ type Deployment struct {
 	Extensions []string `json:"extensions,omitempty"`
 }
 
-func (d deployment) data() Deployment { return Deployment{d.image, d.arguments, d.kernel, d.extensions} }
+func (d deployment) data() Deployment {
+	return Deployment{d.image, d.arguments, d.kernel, d.extensions}
+}
 func (d Deployment) model() deployment {
 	return deployment{d.Image, d.Arguments, d.Kernel, d.Extensions}
 }

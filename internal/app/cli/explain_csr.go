@@ -8,14 +8,13 @@ import (
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/cli"
 	"millwright.io/millwright/internal/dialect/machineapi/approver"
 	"millwright.io/millwright/internal/dialect/machineapi/wire"
 	"millwright.io/millwright/internal/engine/csr"
 	"millwright.io/millwright/internal/engine/plan"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func sortedNames(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

@@ -172,7 +172,7 @@ func (s *supervisor) fetcher() *vm.Fetcher {
 		if host != s.params.InternalHost() || port != strconv.Itoa(engine.Port) {
 			return nil, fmt.Errorf("dial %s: no such host in this world", address)
 		}
-		var last error = fmt.Errorf("dial %s: no control plane machine is up", address)
+		last := fmt.Errorf("dial %s: no control plane machine is up", address)
 		for _, r := range s.hyper.List() {
 			if !s.isMaster(r.Name) || r.Stage != vm.StageUp {
 				continue

@@ -5,10 +5,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 )
 
 // A serving request that asks for more than its machine has names the exact
