@@ -61,7 +61,8 @@ race: ## engine, host, agent, kube, act, memapi with the race detector (cold abo
 	@command -v gcc >/dev/null || { echo "make race needs a C compiler: install gcc" >&2; exit 2; }
 	CGO_ENABLED=1 go test -race -timeout 15m -p $(P) $(race_packages)
 
-e2e: need build devplane ## whole walkthroughs against real binaries (up to 30 min)
+e2e: build devplane ## whole walkthroughs against real binaries (up to 40 min)
+	@hack/need e2e
 	MILLWRIGHT_BIN=$(CURDIR)/bin MILLWRIGHT_E2E=full go test -count=1 -timeout 60m -v ./test/e2e/...
 
 scale: need build devplane ## large sizes, by hand (up to 2 h)

@@ -24,7 +24,7 @@ the world when it is interrupted.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.Detach, "detach", false, "return when ready and leave the world running")
 	f.IntVar(&o.Workers, "workers", 3, "worker nodes at the first start")
-	f.StringVar(&o.Machines, "machines", "rooted", "kind of machines: rooted or hollow")
+	f.StringVar(&o.Machines, "machines", "rooted", "kind of machines: rooted, nspawn or hollow")
 	f.DurationVar(&o.BootDelay, "boot-delay", 5*time.Second, "from power on to a machine's first service")
 	f.DurationVar(&o.VMDelay, "vm-delay", time.Second, "what the simulated cloud needs to provision a VM")
 	f.DurationVar(&o.NodeClientDelay, "node-client-delay", 20*time.Second, "from joining to the node components' certificate requests")
