@@ -26,6 +26,7 @@ import (
 
 	"millwright.io/millwright/internal/act"
 	"millwright.io/millwright/internal/cloud"
+	"millwright.io/millwright/internal/dialect/machineapi/authority"
 	"millwright.io/millwright/internal/dialect/machineapi/wire"
 	engine "millwright.io/millwright/internal/engine/machine"
 	"millwright.io/millwright/internal/engine/plan"
@@ -115,6 +116,9 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	}
 	if w == nil {
 		return reconcile.Result{}, nil
+	}
+	if stop, err := authority.Yield(ctx, c.d.Client, c.d.Clock, w.machine); stop || err != nil {
+		return kube.Result(0, err)
 	}
 	d, actErr := c.run(ctx, w)
 	repErr := c.report(ctx, w, d)

@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"millwright.io/millwright/internal/act"
+	"millwright.io/millwright/internal/dialect/machineapi/authority"
 	"millwright.io/millwright/internal/dialect/machineapi/wire"
 	"millwright.io/millwright/internal/engine/fleet"
 	"millwright.io/millwright/internal/engine/plan"
@@ -108,6 +109,9 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	if set == nil || err != nil {
 		c.tell(nil, key, nil)
 		return reconcile.Result{}, err
+	}
+	if stop, err := authority.Yield(ctx, c.Client, c.Clock, set); stop || err != nil {
+		return kube.Result(0, err)
 	}
 	p, err := c.observe(ctx, c.Client, set)
 	if err != nil {
