@@ -136,6 +136,8 @@ func (v *view) nextStep(broken []*Node) string {
 		return fmt.Sprintf("Next: unpause pool %s, so that node %s may take MachineConfig %s", v.in.Pool.Name, n.Name, v.goal)
 	case !n.aims(v.goal):
 		return fmt.Sprintf("Next: nothing, node %s goes to MachineConfig %s by itself", n.Name, v.goal)
+	case n.Current != n.Desired && v.in.Pool.Original:
+		return fmt.Sprintf("Next: mend or delete the MachineConfig that brings this into %s; self-heal is disabled on pool %s, so run millwright recover %s then", v.goal, v.in.Pool.Name, n.Name)
 	case n.Current == n.Desired:
 		return fmt.Sprintf("Next: put back what was changed on node %s, or run millwright recover %s", n.Name, n.Name)
 	}
