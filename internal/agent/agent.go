@@ -159,11 +159,18 @@ func (a *Agent) resume(ctx context.Context) (time.Duration, error) {
 	return 0, nil
 }
 
-// stop tells that nothing can be done without a person.
+// stop tells that nothing can be done without a person. It says so once.
 func (a *Agent) stop(ctx context.Context, cause error) error {
-	state, reason := node.Degraded, cause.Error()
+	state, reason := node.Degraded, node.Cut(cause.Error())
 	a.Log.Errorf("Marking Degraded due to: %q", reason)
-	_, err := a.Cluster.Annotate(ctx, map[string]*string{node.State: &state, node.Reason: &reason})
+	n, err := a.Cluster.Node(ctx)
+	if err != nil {
+		return fmt.Errorf("read own node: %w", err)
+	}
+	if n == nil || n.Annotations[node.State] == state && n.Annotations[node.Reason] == reason {
+		return nil
+	}
+	_, err = a.Cluster.Annotate(ctx, map[string]*string{node.State: &state, node.Reason: &reason})
 	return err
 }
 
