@@ -60,3 +60,35 @@ func TestEveryFaultEndsInTheNewConfig(t *testing.T) {
 		t.Logf("%s: %d operations", mode.name, hits)
 	}
 }
+
+func TestAMaskedUnitIsNotEnabledBehindItsMask(t *testing.T) {
+	w := settled(t)
+	if err := w.host.Files().Link("/dev/null", "/etc/systemd/system/demo.service"); err != nil {
+		t.Fatal(err)
+	}
+	b := rendered("rendered-worker-b", etc)
+	raw := strings.TrimSuffix(string(b.Spec.Config.Raw), "}")
+	b.Spec.Config.Raw = []byte(raw + `,"systemd":{"units":[{"name":"demo.service","enabled":true}]}}`)
+	w.create(b)
+	w.set(node.DesiredConfig, "rendered-worker-b")
+	w.run()
+	w.want("rendered-worker-a", node.Degraded, "error enabling units: unit demo.service is masked; set mask: false in the unit, or do not enable it")
+	if w.boots != 0 || w.node().Spec.Unschedulable {
+		t.Errorf("%d boots, cordoned %v: want neither", w.boots, w.node().Spec.Unschedulable)
+	}
+}
+
+// The controller is down: the node waits for its answer, and is no failure.
+func TestANodeWaitsForASilentController(t *testing.T) {
+	w := settled(t)
+	w.create(rendered("rendered-worker-b", map[string]string{"/etc/a": "a", "/etc/nmstate/openshift/x.yml": "x"}))
+	w.answers = false
+	w.set(node.DesiredConfig, "rendered-worker-b")
+	w.run()
+	if got := w.node().Annotations[node.State]; got != node.Working {
+		t.Errorf("state is %s, want %s", got, node.Working)
+	}
+	w.answers = true
+	w.run()
+	w.want("rendered-worker-b", node.Done, "")
+}
