@@ -61,6 +61,9 @@ func TestRandomWorlds(t *testing.T) {
 				if rnd.IntN(3) == 0 {
 					p.Annotations[wire.AnnotationRollout] = `{"canary":{"nodes":1},"growth":2,"soak":"10s"}`
 				}
+				if rnd.IntN(3) == 0 {
+					p.Annotations[wire.AnnotationWindows] = "Mon-Sun 12:00-12:20 UTC; Mon-Sun 13:00-13:30 UTC"
+				}
 			})
 			defer func() {
 				if t.Failed() {
@@ -164,7 +167,10 @@ func (c *chaos) calm() {
 	for _, a := range c.agents {
 		a.fails = map[string]string{}
 	}
-	edit(c.world, c.pool("worker"), func(p *machineconfigv1.MachineConfigPool) { p.Spec.Paused = false })
+	edit(c.world, c.pool("worker"), func(p *machineconfigv1.MachineConfigPool) {
+		p.Spec.Paused = false
+		delete(p.Annotations, wire.AnnotationWindows)
+	})
 	kept := 0
 	for _, name := range slices.Sorted(maps.Keys(c.mine)) {
 		if kept++; kept >= c.limit {
