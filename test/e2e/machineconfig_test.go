@@ -11,6 +11,7 @@ import (
 
 const (
 	poolTarget   = "oc get mcp worker -o jsonpath='{.spec.configuration.name}'"
+	poolSources  = "oc get mcp worker -o jsonpath='{.spec.configuration.source[*].name}'"
 	poolDegraded = `oc get mcp worker -o jsonpath='{.status.conditions[?(@.type=="RenderDegraded")].status} {.status.conditions[?(@.type=="RenderDegraded")].message}'`
 	mcoNamespace = "openshift-machine-config-operator"
 )

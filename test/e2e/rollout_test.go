@@ -94,6 +94,10 @@ func config(t *testing.T, w *world, name, manifest string) {
 	t.Cleanup(func() {
 		w.shell(context.Background(), "oc delete mc --ignore-not-found "+name)
 		if err := poll(context.Background(), changeLimit, func() error {
+			// A pool at rest may not have seen the deletion yet.
+			if r := w.shell(context.Background(), poolSources); r.code != 0 || slices.Contains(strings.Fields(r.stdout), name) {
+				return fmt.Errorf("the pool still wants %s: %s%s", name, r.stdout, r.stderr)
+			}
 			r := w.shell(context.Background(), "oc get mcp worker --no-headers")
 			if !strings.Contains(one(r.stdout), " True False False 3 3 3 0 ") {
 				return fmt.Errorf("the pool does not come to rest without %s: %s%s", name, r.stdout, r.stderr)
