@@ -48,6 +48,16 @@ type Watch struct {
 	Changed func(old, new client.Object) bool
 }
 
+// Typed makes a Changed function of one for a type; an update of anything else
+// matters.
+func Typed[T client.Object](changed func(old, new T) bool) func(old, new client.Object) bool {
+	return func(old, new client.Object) bool {
+		a, okA := old.(T)
+		b, okB := new.(T)
+		return !okA || !okB || changed(a, b)
+	}
+}
+
 // Index is a field of the cache by which objects are found.
 type Index struct {
 	Object  client.Object

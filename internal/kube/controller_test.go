@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -81,5 +82,16 @@ func TestStripNodeDropsImages(t *testing.T) {
 	got, err := kube.StripNode(n)
 	if err != nil || len(got.(*corev1.Node).Status.Images) > 0 {
 		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestTypedAsksOnlyAboutItsType(t *testing.T) {
+	changed := kube.Typed(func(a, b *corev1.Node) bool { return a.Name != b.Name })
+	a, b := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
+	if changed(a, a.DeepCopy()) || !changed(a, b) {
+		t.Error("the function was not asked about its type")
+	}
+	if !changed(&corev1.Pod{}, &corev1.Pod{}) {
+		t.Error("an update of another type is ignored")
 	}
 }

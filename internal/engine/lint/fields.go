@@ -12,6 +12,8 @@ import (
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"sigs.k8s.io/yaml"
+
+	"millwright.io/millwright/internal/cloud"
 )
 
 // fields looks for names that no type has. A near miss of a known name is
@@ -84,21 +86,12 @@ func opaque(t reflect.Type, key string) bool {
 
 func (w walker) unknown(known map[string]reflect.Type, key, at string) {
 	finding := Finding{Rule: RuleUnknownField, Field: join(at, key)}
-	best := ""
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if strings.EqualFold(name, key) {
-			best = name
-			if w.lenientCase {
-				finding.Why = "the field's name differs in case, which other readers do not accept"
-				finding.Fix = "write " + name
-				w.l.add(w.o, finding)
-				return
-			}
-			break
-		}
-		if best == "" && near(key, name) {
-			best = name
-		}
+	best := cloud.Nearest(key, slices.Collect(maps.Keys(known)))
+	if w.lenientCase && strings.EqualFold(best, key) {
+		finding.Why = "the field's name differs in case, which other readers do not accept"
+		finding.Fix = "write " + best
+		w.l.add(w.o, finding)
+		return
 	}
 	if best != "" {
 		finding.Severity = Error
@@ -147,40 +140,4 @@ func knownFields(cache schemas, t reflect.Type) map[string]reflect.Type {
 	}
 	cache[t] = out
 	return out
-}
-
-// near tells that one name is a slip of the other: one edit for short names, two
-// from six letters on, a swap of neighbours being one edit.
-func near(a, b string) bool {
-	limit := 1
-	if min(len(a), len(b)) >= 6 {
-		limit = 2
-	}
-	if min(len(a), len(b)) < 3 || len(a)-len(b) > limit || len(b)-len(a) > limit {
-		return false
-	}
-	return distance(strings.ToLower(a), strings.ToLower(b)) <= limit
-}
-
-func distance(a, b string) int {
-	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row := make([]int, len(b)+1)
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, last = last, row
-	}
-	return last[len(b)]
 }

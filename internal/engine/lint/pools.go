@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"millwright.io/millwright/internal/cloud"
 	"millwright.io/millwright/internal/engine/render"
 )
 
@@ -26,7 +27,7 @@ func (l *linter) membership(f *Fragment) {
 	}
 	if f.Labels[render.RoleLabel] == "" {
 		for key := range f.Labels {
-			if near(key, render.RoleLabel) {
+			if cloud.Nearest(key, []string{render.RoleLabel}) != "" {
 				l.add(f.object(), Finding{Rule: RuleNoPool, Severity: Error, Field: "metadata.labels", Value: key, Fix: "write " + render.RoleLabel})
 				return
 			}

@@ -3,20 +3,17 @@ package arm
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
-)
 
-// saveDelay is how long a change may stay unsaved.
-const saveDelay = 100 * time.Millisecond
+	"millwright.io/millwright/internal/sim/backend"
+)
 
 // Server is one simulated subscription. All methods are safe for concurrent
 // use.
@@ -38,13 +35,12 @@ type Server struct {
 	tokenEpoch time.Time
 	dirty      bool
 	addresses  map[string]map[netip.Addr]string // subnet id → address → owner id
-	news       []func(Machines)                 // what the hardware does not know yet
 
-	saving sync.Mutex
-	kick   chan struct{} // an operation was added or the state changed
-	tell   chan struct{} // news were added
-	stop   context.CancelFunc
-	done   sync.WaitGroup
+	file *backend.File
+	kick backend.Signal          // an operation was added or the state changed
+	news *backend.News[Machines] // what the hardware does not know yet
+	stop context.CancelFunc
+	done sync.WaitGroup
 }
 
 // New reads the state file and starts the server's clock work: operations that
@@ -71,12 +67,12 @@ func New(cfg Config) (*Server, error) {
 		slow: map[string]time.Duration{}, requests: map[string]int{}, ignored: map[string]int{},
 		addresses:  map[string]map[netip.Addr]string{},
 		signingKey: make([]byte, 32),
-		kick:       make(chan struct{}, 1), tell: make(chan struct{}, 1),
+		file:       &backend.File{Path: cfg.StateFile}, kick: backend.NewSignal(), news: backend.NewNews[Machines](),
 	}
 	if _, err := rand.Read(s.signingKey); err != nil {
 		return nil, fmt.Errorf("make signing key: %w", err)
 	}
-	if err := s.load(); err != nil {
+	if err := s.file.Load(s.decode); err != nil {
 		return nil, err
 	}
 	for _, r := range s.sorted(kindVM) {
@@ -87,31 +83,14 @@ func New(cfg Config) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = cancel
-	s.done.Add(2)
-	go s.runOperations(ctx)
-	go s.runNews(ctx)
+	s.done.Go(func() { s.runOperations(ctx) })
+	s.done.Go(func() { s.news.Run(ctx, cfg.Machines) })
 	return s, nil
 }
 
 // Serve answers on l until ctx ends, then closes the server and saves.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	if s.cfg.TLS != nil {
-		l = tls.NewListener(l, s.cfg.TLS)
-	}
-	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		<-ctx.Done()
-		// Requests carry ctx, so those that wait are over.
-		_ = srv.Close()
-	}()
-	err := srv.Serve(l)
-	if ctx.Err() != nil {
-		<-ended
-		err = nil
-	}
-	return errors.Join(err, s.Close())
+	return errors.Join(backend.Serve(ctx, l, s.cfg.TLS, s.Handler()), s.Close())
 }
 
 // Close stops the clock work and saves. The handler still answers reads.
@@ -127,52 +106,18 @@ func (s *Server) changed(r *resource) {
 		r.raw = nil
 	}
 	s.dirty = true
-	poke(s.kick)
-}
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	s.kick.Poke()
 }
 
 // inform queues something for the hardware; lock held.
 func (s *Server) inform(f func(Machines)) {
-	if s.cfg.Machines == nil {
-		return
-	}
-	s.news = append(s.news, f)
-	poke(s.tell)
-}
-
-func (s *Server) runNews(ctx context.Context) {
-	defer s.done.Done()
-	for {
-		s.mu.Lock()
-		news := s.news
-		s.news = nil
-		s.mu.Unlock()
-		for _, f := range news {
-			if ctx.Err() != nil {
-				return
-			}
-			f(s.cfg.Machines)
-		}
-		if len(news) > 0 {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.tell:
-		}
+	if s.cfg.Machines != nil {
+		s.news.Add(f)
 	}
 }
 
 // runOperations finishes long operations when they are due and saves.
 func (s *Server) runOperations(ctx context.Context) {
-	defer s.done.Done()
 	swept := s.cfg.Clock.Now()
 	for {
 		s.mu.Lock()
@@ -183,10 +128,7 @@ func (s *Server) runOperations(ctx context.Context) {
 		}
 		dirty := s.dirty && s.cfg.StateFile != ""
 		s.mu.Unlock()
-		if dirty && (wait <= 0 || wait > saveDelay) {
-			wait = saveDelay
-		}
-		if !s.pause(ctx, wait, dirty) {
+		if !backend.Wait(ctx, s.cfg.Clock, wait, s.kick, dirty) {
 			return
 		}
 		if !dirty {
@@ -196,26 +138,4 @@ func (s *Server) runOperations(ctx context.Context) {
 			s.cfg.Log.Error(err, "Saving the simulated Azure")
 		}
 	}
-}
-
-// pause waits for the time to pass, or for a kick unless a save is waiting:
-// then further changes join it.
-func (s *Server) pause(ctx context.Context, wait time.Duration, saving bool) bool {
-	var due <-chan time.Time
-	if wait > 0 {
-		t := s.cfg.Clock.NewTimer(wait)
-		defer t.Stop()
-		due = t.C()
-	}
-	kick := s.kick
-	if saving {
-		kick = nil
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-due:
-	case <-kick:
-	}
-	return true
 }

@@ -3,13 +3,11 @@ package arm
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"sort"
 	"time"
+
+	"millwright.io/millwright/internal/sim/backend"
 )
 
 // formatVersion is what this program writes and the newest it reads.
@@ -60,34 +58,13 @@ type stateFile struct {
 	Operations    []*operation      `json:"operations,omitempty"`
 }
 
-// load reads the state file into the server. A missing file is an empty state.
-func (s *Server) load() error {
-	if s.cfg.StateFile == "" {
-		return nil
-	}
-	b, err := os.ReadFile(s.cfg.StateFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = s.decode(b)
-	}
-	if err != nil {
-		return fmt.Errorf("read state file %s: %w", s.cfg.StateFile, err)
-	}
-	return nil
-}
-
 func (s *Server) decode(b []byte) error {
 	var f stateFile
 	if err := json.Unmarshal(b, &f); err != nil {
 		return fmt.Errorf("decode: %w", err)
 	}
-	if f.FormatVersion < 1 {
-		return fmt.Errorf("formatVersion is %d, want 1 to %d: this is not a state file of the simulated Azure", f.FormatVersion, formatVersion)
-	}
-	if f.FormatVersion > formatVersion {
-		return fmt.Errorf("formatVersion %d is newer than this program's %d; use the newer program or remove the file", f.FormatVersion, formatVersion)
+	if err := backend.CheckVersion(f.FormatVersion, formatVersion, "the simulated Azure"); err != nil {
+		return err
 	}
 	if f.Subscription != s.cfg.SubscriptionID {
 		return fmt.Errorf("the file holds subscription %q, not %q", f.Subscription, s.cfg.SubscriptionID)
@@ -166,60 +143,5 @@ func (s *Server) encode() ([]byte, error) {
 
 // save writes the state if it changed since the last time.
 func (s *Server) save() error {
-	s.saving.Lock()
-	defer s.saving.Unlock()
-	s.mu.Lock()
-	if s.cfg.StateFile == "" || !s.dirty {
-		s.mu.Unlock()
-		return nil
-	}
-	b, err := s.encode()
-	s.dirty = false
-	s.mu.Unlock()
-	if err == nil {
-		err = writeAtomic(s.cfg.StateFile, b)
-	}
-	if err != nil {
-		s.mu.Lock()
-		s.dirty = true
-		s.mu.Unlock()
-		return fmt.Errorf("write state file %s: %w", s.cfg.StateFile, err)
-	}
-	return nil
-}
-
-// writeAtomic leaves either the old or the new file, whatever is pulled.
-func writeAtomic(path string, b []byte) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if cerr := d.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return s.file.Save(&s.mu, &s.dirty, s.encode)
 }

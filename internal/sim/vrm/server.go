@@ -2,7 +2,6 @@ package vrm
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -10,10 +9,9 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
-)
 
-// saveDelay is how long a change may stay unsaved.
-const saveDelay = 100 * time.Millisecond
+	"millwright.io/millwright/internal/sim/backend"
+)
 
 // Server is one simulated VRM. All methods are safe for concurrent use.
 type Server struct {
@@ -37,13 +35,12 @@ type Server struct {
 	needsOn  bool // attachCdrom wants a running VM
 	keepDisk bool // independent disks outlive their VM
 	dirty    bool
-	news     []func(Machines)
 
-	saving sync.Mutex
-	kick   chan struct{}
-	tell   chan struct{}
-	stop   context.CancelFunc
-	done   sync.WaitGroup
+	file *backend.File
+	kick backend.Signal
+	news *backend.News[Machines] // what the hardware does not know yet
+	stop context.CancelFunc
+	done sync.WaitGroup
 }
 
 type upload struct{ datastore, file string }
@@ -76,7 +73,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, sessions: map[string]time.Time{}, uploads: map[string]upload{}, slow: map[string]time.Duration{},
-		requests: map[string]int{}, kick: make(chan struct{}, 1), tell: make(chan struct{}, 1),
+		requests: map[string]int{}, file: &backend.File{Path: cfg.StateFile}, kick: backend.NewSignal(), news: backend.NewNews[Machines](),
 	}
 	s.mux = s.routes()
 	if err := s.load(); err != nil {
@@ -90,9 +87,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = cancel
-	s.done.Add(2)
-	go s.runTasks(ctx)
-	go s.runNews(ctx)
+	s.done.Go(func() { s.runTasks(ctx) })
+	s.done.Go(func() { s.news.Run(ctx, cfg.Machines) })
 	return s, nil
 }
 
@@ -101,22 +97,7 @@ func (s *Server) Handler() http.Handler { return s.mux }
 
 // Serve answers on l until ctx ends, then closes the server and saves.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	if s.cfg.TLS != nil {
-		l = tls.NewListener(l, s.cfg.TLS)
-	}
-	srv := &http.Server{Handler: s.mux, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		<-ctx.Done()
-		_ = srv.Close()
-	}()
-	err := srv.Serve(l)
-	if ctx.Err() != nil {
-		<-ended
-		err = nil
-	}
-	return errors.Join(err, s.Close())
+	return errors.Join(backend.Serve(ctx, l, s.cfg.TLS, s.mux), s.Close())
 }
 
 // Close stops the clock work and saves.
@@ -129,84 +110,28 @@ func (s *Server) Close() error {
 // changed notes that the state is to be saved; lock held.
 func (s *Server) changed() {
 	s.dirty = true
-	poke(s.kick)
-}
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	s.kick.Poke()
 }
 
 // inform queues something for the hardware; lock held.
 func (s *Server) inform(f func(Machines)) {
 	if s.cfg.Machines != nil {
-		s.news = append(s.news, f)
-		poke(s.tell)
-	}
-}
-
-func (s *Server) runNews(ctx context.Context) {
-	defer s.done.Done()
-	for {
-		s.mu.Lock()
-		news := s.news
-		s.news = nil
-		s.mu.Unlock()
-		for _, f := range news {
-			if ctx.Err() != nil {
-				return
-			}
-			f(s.cfg.Machines)
-		}
-		if len(news) > 0 {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.tell:
-		}
+		s.news.Add(f)
 	}
 }
 
 // runTasks ends tasks when they are due and saves.
 func (s *Server) runTasks(ctx context.Context) {
-	defer s.done.Done()
 	for {
 		s.mu.Lock()
 		wait := s.settle()
 		dirty := s.dirty && s.cfg.StateFile != ""
 		s.mu.Unlock()
-		if dirty && (wait <= 0 || wait > saveDelay) {
-			wait = saveDelay
-		}
-		if !s.pause(ctx, wait, dirty) {
+		if !backend.Wait(ctx, s.cfg.Clock, wait, s.kick, dirty) {
 			return
 		}
 		if err := s.save(); err != nil {
 			s.cfg.Log.Error(err, "Saving the simulated VRM")
 		}
 	}
-}
-
-func (s *Server) pause(ctx context.Context, wait time.Duration, saving bool) bool {
-	var due <-chan time.Time
-	if wait > 0 {
-		t := s.cfg.Clock.NewTimer(wait)
-		defer t.Stop()
-		due = t.C()
-	}
-	kick := s.kick
-	if saving {
-		kick = nil // further changes join the save
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-due:
-	case <-kick:
-	}
-	return true
 }

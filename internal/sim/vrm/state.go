@@ -3,15 +3,13 @@ package vrm
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
+
+	"millwright.io/millwright/internal/sim/backend"
 )
 
 const formatVersion = 1
@@ -167,20 +165,7 @@ func (s *Server) uuid() string {
 func (s *Server) load() error {
 	s.st = state{FormatVersion: formatVersion, Site: s.cfg.Site, Serial: 100}
 	defer s.st.init()
-	if s.cfg.StateFile == "" {
-		return nil
-	}
-	b, err := os.ReadFile(s.cfg.StateFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = s.decode(b)
-	}
-	if err != nil {
-		return fmt.Errorf("read state file %s: %w", s.cfg.StateFile, err)
-	}
-	return nil
+	return s.file.Load(s.decode)
 }
 
 func (s *Server) decode(b []byte) error {
@@ -188,59 +173,17 @@ func (s *Server) decode(b []byte) error {
 	if err := json.Unmarshal(b, &st); err != nil {
 		return fmt.Errorf("decode: %w", err)
 	}
-	switch {
-	case st.FormatVersion < 1:
-		return fmt.Errorf("formatVersion is %d, want 1 to %d: this is not a state file of the simulated VRM", st.FormatVersion, formatVersion)
-	case st.FormatVersion > formatVersion:
-		return fmt.Errorf("formatVersion %d is newer than this program's %d; use the newer program or remove the file", st.FormatVersion, formatVersion)
-	case st.Site != s.cfg.Site:
+	if err := backend.CheckVersion(st.FormatVersion, formatVersion, "the simulated VRM"); err != nil {
+		return err
+	}
+	if st.Site != s.cfg.Site {
 		return fmt.Errorf("the file holds site %q, not %q", st.Site, s.cfg.Site)
 	}
 	s.st = st
 	return nil
 }
 
+// save writes the state if it changed since the last time.
 func (s *Server) save() error {
-	s.saving.Lock()
-	defer s.saving.Unlock()
-	s.mu.Lock()
-	if s.cfg.StateFile == "" || !s.dirty {
-		s.mu.Unlock()
-		return nil
-	}
-	b, err := json.Marshal(&s.st)
-	s.dirty = false
-	s.mu.Unlock()
-	if err == nil {
-		err = writeAtomic(s.cfg.StateFile, b)
-	}
-	if err != nil {
-		s.mu.Lock()
-		s.dirty = true
-		s.mu.Unlock()
-		return fmt.Errorf("write state file %s: %w", s.cfg.StateFile, err)
-	}
-	return nil
-}
-
-// writeAtomic leaves either the old or the new file.
-func writeAtomic(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return s.file.Save(&s.mu, &s.dirty, func() ([]byte, error) { return json.Marshal(&s.st) })
 }

@@ -69,7 +69,7 @@ func build(d Deps, name string, decide func(csr.Input) plan.Decision[csr.Verdict
 		Name:      name,
 		For:       &certificatesv1.CertificateSigningRequest{},
 		Changed:   func(_, new client.Object) bool { return c.pending(new) },
-		Watches:   []kube.Watch{{Object: machineObject(), Map: c.requestsOfMachine, Changed: machineMatters}},
+		Watches:   []kube.Watch{{Object: machineObject(), Map: c.requestsOfMachine, Changed: kube.Typed(machineMatters)}},
 		Indexes:   Indexes(),
 		Workers:   workers,
 		Decide:    c.preview,

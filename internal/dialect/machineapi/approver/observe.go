@@ -164,15 +164,7 @@ func (c *controller) requestsOfMachine(ctx context.Context, r client.Reader, obj
 }
 
 // machineMatters says whether a request could be judged differently.
-func machineMatters(old, new client.Object) bool {
-	a, ok := old.(*machinev1beta1.Machine)
-	if !ok {
-		return true
-	}
-	b, ok := new.(*machinev1beta1.Machine)
-	if !ok {
-		return true
-	}
+func machineMatters(a, b *machinev1beta1.Machine) bool {
 	return nodeName(a) != nodeName(b) || !slices.Equal(a.Status.Addresses, b.Status.Addresses)
 }
 

@@ -258,8 +258,8 @@ func explained(d plan.Decision[controlplane.Status]) []plan.Condition {
 // Nodes.
 func watches() []kube.Watch {
 	return []kube.Watch{
-		{Object: &machinev1beta1.Machine{}, Map: ofMachine, Changed: machineMatters},
-		{Object: &corev1.Node{}, Map: ofNode, Changed: nodeMatters},
+		{Object: &machinev1beta1.Machine{}, Map: ofMachine, Changed: kube.Typed(machineMatters)},
+		{Object: &corev1.Node{}, Map: ofNode, Changed: kube.Typed(nodeMatters)},
 	}
 }
 

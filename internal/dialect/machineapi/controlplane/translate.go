@@ -272,29 +272,13 @@ func setChanged(old, new client.Object) bool {
 }
 
 // machineMatters says whether a control plane Machine looks different now.
-func machineMatters(old, new client.Object) bool {
-	a, ok := old.(*machinev1beta1.Machine)
-	if !ok {
-		return true
-	}
-	b, ok := new.(*machinev1beta1.Machine)
-	if !ok {
-		return true
-	}
+func machineMatters(a, b *machinev1beta1.Machine) bool {
 	return a.Generation != b.Generation || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
 		!maps.Equal(a.Labels, b.Labels) || (a.Status.ErrorReason == nil) != (b.Status.ErrorReason == nil) ||
 		(a.Status.NodeRef == nil) != (b.Status.NodeRef == nil) || len(a.OwnerReferences) != len(b.OwnerReferences)
 }
 
-func nodeMatters(old, new client.Object) bool {
-	a, ok := old.(*corev1.Node)
-	if !ok {
-		return true
-	}
-	b, ok := new.(*corev1.Node)
-	if !ok {
-		return true
-	}
+func nodeMatters(a, b *corev1.Node) bool {
 	return kube.NodeReady(a) != kube.NodeReady(b) || isControlPlane(a) != isControlPlane(b) ||
 		a.Annotations[wire.AnnotationNodeMachine] != b.Annotations[wire.AnnotationNodeMachine]
 }

@@ -32,8 +32,8 @@ func Indexes() []kube.Index {
 // watches are what wakes a check beside itself.
 func watches() []kube.Watch {
 	return []kube.Watch{
-		{Object: &machinev1.Machine{}, Map: checksOfMachine, Changed: machineMatters},
-		{Object: &corev1.Node{}, Map: checksOfNode, Changed: nodeMatters},
+		{Object: &machinev1.Machine{}, Map: checksOfMachine, Changed: kube.Typed(machineMatters)},
+		{Object: &corev1.Node{}, Map: checksOfNode, Changed: kube.Typed(nodeMatters)},
 	}
 }
 
@@ -44,10 +44,8 @@ func checkChanged(old, new client.Object) bool {
 }
 
 // machineMatters says whether a check would see a Machine differently.
-func machineMatters(old, new client.Object) bool {
-	a, ok1 := old.(*machinev1.Machine)
-	b, ok2 := new.(*machinev1.Machine)
-	if !ok1 || !ok2 || !maps.Equal(a.Labels, b.Labels) {
+func machineMatters(a, b *machinev1.Machine) bool {
+	if !maps.Equal(a.Labels, b.Labels) {
 		return true
 	}
 	x, y := targetOf(a), targetOf(b)
@@ -58,10 +56,8 @@ func machineMatters(old, new client.Object) bool {
 }
 
 // nodeMatters ignores heartbeats.
-func nodeMatters(old, new client.Object) bool {
-	a, ok1 := old.(*corev1.Node)
-	b, ok2 := new.(*corev1.Node)
-	if !ok1 || !ok2 || a.UID != b.UID || a.Labels[corev1.LabelTopologyZone] != b.Labels[corev1.LabelTopologyZone] || len(a.Status.Conditions) != len(b.Status.Conditions) {
+func nodeMatters(a, b *corev1.Node) bool {
+	if a.UID != b.UID || a.Labels[corev1.LabelTopologyZone] != b.Labels[corev1.LabelTopologyZone] || len(a.Status.Conditions) != len(b.Status.Conditions) {
 		return true
 	}
 	for i := range a.Status.Conditions {

@@ -85,8 +85,8 @@ func New(d Deps) kube.Controller {
 	return kube.Controller{
 		Name:    wire.ControllerMachine,
 		For:     &machinev1.Machine{},
-		Changed: changed,
-		Watches: []kube.Watch{{Object: &corev1.Node{}, Map: machinesOfNode, Changed: nodeChanged}},
+		Changed: kube.Typed(changed),
+		Watches: []kube.Watch{{Object: &corev1.Node{}, Map: machinesOfNode, Changed: kube.Typed(nodeChanged)}},
 		Indexes: []kube.Index{{Object: &machinev1.Machine{}, Field: FieldNodeRef, Extract: nodeRefName}},
 		Workers: workers,
 		Decide: func(ctx context.Context, r client.Reader, key types.NamespacedName) (plan.Erased, error) {

@@ -130,12 +130,7 @@ func controlPlane(n *corev1.Node) bool {
 
 // changed says whether an update of a Machine matters: not if only we write
 // what differs.
-func changed(old, new client.Object) bool {
-	a, ok1 := old.(*machinev1.Machine)
-	b, ok2 := new.(*machinev1.Machine)
-	if !ok1 || !ok2 {
-		return true
-	}
+func changed(a, b *machinev1.Machine) bool {
 	sa, sb := a.Spec.DeepCopy(), b.Spec.DeepCopy()
 	sa.ProviderID, sb.ProviderID = nil, nil
 	switch {
@@ -180,8 +175,6 @@ func machinesOfNode(ctx context.Context, r client.Reader, obj client.Object) []t
 
 // nodeChanged says whether an update of a Node may mean something for its
 // instance: a Node that falls silent may have lost it.
-func nodeChanged(old, new client.Object) bool {
-	a, ok1 := old.(*corev1.Node)
-	b, ok2 := new.(*corev1.Node)
-	return !ok1 || !ok2 || a.UID != b.UID || kube.NodeReady(a) != kube.NodeReady(b) || !a.DeletionTimestamp.Equal(b.DeletionTimestamp)
+func nodeChanged(a, b *corev1.Node) bool {
+	return a.UID != b.UID || kube.NodeReady(a) != kube.NodeReady(b) || !a.DeletionTimestamp.Equal(b.DeletionTimestamp)
 }

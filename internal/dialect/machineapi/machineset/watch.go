@@ -48,8 +48,8 @@ func Indexes() []kube.Index {
 // watches are what wakes a set beside itself.
 func watches() []kube.Watch {
 	return []kube.Watch{
-		{Object: &machinev1beta1.Machine{}, Map: setsOfMachine, Changed: machineMatters},
-		{Object: &corev1.Node{}, Map: setsOfNode, Changed: readinessFlips},
+		{Object: &machinev1beta1.Machine{}, Map: setsOfMachine, Changed: kube.Typed(machineMatters)},
+		{Object: &corev1.Node{}, Map: setsOfNode, Changed: kube.Typed(readinessFlips)},
 	}
 }
 
@@ -61,15 +61,7 @@ func setChanged(old, new client.Object) bool {
 }
 
 // machineMatters says whether a set would see a Machine differently.
-func machineMatters(old, new client.Object) bool {
-	a, ok := old.(*machinev1beta1.Machine)
-	if !ok {
-		return true
-	}
-	b, ok := new.(*machinev1beta1.Machine)
-	if !ok {
-		return true
-	}
+func machineMatters(a, b *machinev1beta1.Machine) bool {
 	return (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
 		controllerUID(a) != controllerUID(b) ||
 		!maps.Equal(a.Labels, b.Labels) ||
@@ -77,15 +69,7 @@ func machineMatters(old, new client.Object) bool {
 		nodeName(a) != nodeName(b)
 }
 
-func readinessFlips(old, new client.Object) bool {
-	a, ok := old.(*corev1.Node)
-	if !ok {
-		return true
-	}
-	b, ok := new.(*corev1.Node)
-	if !ok {
-		return true
-	}
+func readinessFlips(a, b *corev1.Node) bool {
 	return kube.NodeReady(a) != kube.NodeReady(b)
 }
 

@@ -54,8 +54,8 @@ func New(d Deps) kube.Controller {
 	return kube.Controller{
 		Name:    wire.ControllerNodeLink,
 		For:     &corev1.Node{},
-		Changed: nodeChanged,
-		Watches: []kube.Watch{{Object: &machinev1.Machine{}, Map: nodesOfMachine, Changed: machineChanged}},
+		Changed: kube.Typed(nodeChanged),
+		Watches: []kube.Watch{{Object: &machinev1.Machine{}, Map: nodesOfMachine, Changed: kube.Typed(machineChanged)}},
 		Indexes: Indexes(),
 		Workers: workers,
 		Decide: func(ctx context.Context, r client.Reader, key types.NamespacedName) (plan.Erased, error) {

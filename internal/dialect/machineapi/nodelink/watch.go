@@ -95,19 +95,15 @@ func nodesOfMachine(ctx context.Context, r client.Reader, obj client.Object) []t
 
 // nodeChanged lets everything pass that could change the link or what the
 // Node must carry; heartbeats do not.
-func nodeChanged(old, new client.Object) bool {
-	a, ok1 := old.(*corev1.Node)
-	b, ok2 := new.(*corev1.Node)
-	return !ok1 || !ok2 || a.UID != b.UID || a.Spec.ProviderID != b.Spec.ProviderID || firstInternalIP(a) != firstInternalIP(b) ||
+func nodeChanged(a, b *corev1.Node) bool {
+	return a.UID != b.UID || a.Spec.ProviderID != b.Spec.ProviderID || firstInternalIP(a) != firstInternalIP(b) ||
 		!maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
 		!equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints)
 }
 
 // machineChanged does the same for Machines.
-func machineChanged(old, new client.Object) bool {
-	a, ok1 := old.(*machinev1.Machine)
-	b, ok2 := new.(*machinev1.Machine)
-	return !ok1 || !ok2 || a.UID != b.UID ||
+func machineChanged(a, b *machinev1.Machine) bool {
+	return a.UID != b.UID ||
 		ptr.Deref(a.Spec.ProviderID, "") != ptr.Deref(b.Spec.ProviderID, "") ||
 		a.Labels[wire.LabelMachineRole] != b.Labels[wire.LabelMachineRole] ||
 		!equality.Semantic.DeepEqual(a.Spec.ObjectMeta, b.Spec.ObjectMeta) ||

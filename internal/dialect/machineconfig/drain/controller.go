@@ -86,7 +86,7 @@ func New(d Deps) kube.Controller {
 	return kube.Controller{
 		Name:      wire.ControllerDrain,
 		For:       &corev1.Node{},
-		Changed:   nodeChanged,
+		Changed:   kube.Typed(nodeChanged),
 		Watches:   []kube.Watch{{Object: &machineconfigv1.MachineConfigNode{}, Map: nobody}},
 		Workers:   workers,
 		Decide:    c.preview,
@@ -98,10 +98,8 @@ func New(d Deps) kube.Controller {
 func nobody(context.Context, client.Reader, client.Object) []types.NamespacedName { return nil }
 
 // nodeChanged sees what agents ask for and who cordons.
-func nodeChanged(old, new client.Object) bool {
-	a, okA := old.(*corev1.Node)
-	b, okB := new.(*corev1.Node)
-	if !okA || !okB || a.Spec.Unschedulable != b.Spec.Unschedulable {
+func nodeChanged(a, b *corev1.Node) bool {
+	if a.Spec.Unschedulable != b.Spec.Unschedulable {
 		return true
 	}
 	for _, k := range []string{wire.AnnotationDesiredDrain, wire.AnnotationLastAppliedDrain, telemetry.AnnotationCordonedBy} {

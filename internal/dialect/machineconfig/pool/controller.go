@@ -67,7 +67,7 @@ func New(d Deps) kube.Controller {
 	return kube.Controller{
 		Name:      wire.ControllerNode,
 		For:       &machineconfigv1.MachineConfigPool{},
-		Changed:   poolChanged,
+		Changed:   kube.Typed(poolChanged),
 		Watches:   watches(),
 		Workers:   2,
 		Decide:    c.preview,

@@ -85,7 +85,7 @@ func settingsOf(pool *machineconfigv1.MachineConfigPool) rollout.Pool {
 	if err := errors.Join(errs...); err != nil {
 		p.SettingsError = strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
-	if d := condition(pool, machineconfigv1.MachineConfigPoolRenderDegraded); d != nil && d.Status == corev1.ConditionTrue {
+	if d := fragment.PoolCondition(pool, machineconfigv1.MachineConfigPoolRenderDegraded); d != nil && d.Status == corev1.ConditionTrue {
 		p.RenderDegraded, p.RenderError = true, d.Message
 	}
 	return p
@@ -301,13 +301,4 @@ func labelsFor(s *metav1.LabelSelector) map[string]string {
 		}
 	}
 	return out
-}
-
-func condition(pool *machineconfigv1.MachineConfigPool, kind machineconfigv1.MachineConfigPoolConditionType) *machineconfigv1.MachineConfigPoolCondition {
-	for i := range pool.Status.Conditions {
-		if pool.Status.Conditions[i].Type == kind {
-			return &pool.Status.Conditions[i]
-		}
-	}
-	return nil
 }

@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	machineconfigv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/act"
@@ -176,10 +174,10 @@ func (c *controller) status(pool *machineconfigv1.MachineConfigPool, p *picture,
 		st.Configuration = machineconfigv1.MachineConfigPoolStatusConfiguration(*pool.Spec.Configuration.DeepCopy())
 	}
 	for _, o := range d.Conditions {
-		if ours(o.Type) && o.Status == corev1.ConditionFalse && condition(pool, machineconfigv1.MachineConfigPoolConditionType(o.Type)) == nil {
+		if ours(o.Type) && o.Status == corev1.ConditionFalse && fragment.PoolCondition(pool, machineconfigv1.MachineConfigPoolConditionType(o.Type)) == nil {
 			continue // ours are told when there is something to tell
 		}
-		st.Conditions = withCondition(st.Conditions, o, c.Clock.Now())
+		st.Conditions = fragment.WithPoolCondition(st.Conditions, o, c.Clock.Now())
 	}
 	return after
 }
@@ -198,31 +196,3 @@ func ours(kind string) bool {
 }
 
 func count(n int) int32 { return int32(min(n, 1<<30)) }
-
-// withCondition sets a condition as this API has always done: nothing when all
-// is said already; else the condition moves to the end of the list, and its
-// transition time moves with its status only.
-func withCondition(cs []machineconfigv1.MachineConfigPoolCondition, o plan.Condition, now time.Time) []machineconfigv1.MachineConfigPoolCondition {
-	const most = 32 << 10
-	next := machineconfigv1.MachineConfigPoolCondition{
-		Type: machineconfigv1.MachineConfigPoolConditionType(o.Type), Status: o.Status, Reason: o.Reason, Message: o.Message,
-		LastTransitionTime: metav1.NewTime(now.UTC().Truncate(time.Second)),
-	}
-	if len(next.Message) > most {
-		next.Message = strings.ToValidUTF8(next.Message[:most], "")
-	}
-	out := make([]machineconfigv1.MachineConfigPoolCondition, 0, len(cs)+1)
-	for _, c := range cs {
-		if c.Type != next.Type {
-			out = append(out, c)
-			continue
-		}
-		if c.Status == next.Status {
-			if c.Reason == next.Reason && c.Message == next.Message {
-				return cs
-			}
-			next.LastTransitionTime = c.LastTransitionTime
-		}
-	}
-	return append(out, next)
-}

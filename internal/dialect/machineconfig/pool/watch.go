@@ -20,19 +20,17 @@ import (
 // watches are what wakes a pool beside itself.
 func watches() []kube.Watch {
 	return []kube.Watch{
-		{Object: &corev1.Node{}, Map: poolsOfNode, Changed: nodeMatters},
+		{Object: &corev1.Node{}, Map: poolsOfNode, Changed: kube.Typed(nodeMatters)},
 		{Object: &machineconfigv1.MachineConfigNode{}, Map: poolOfRecord, Changed: recordMatters},
 		{Object: &machineconfigv1.ControllerConfig{}, Map: allPools},
-		{Object: &machineconfigv1.MachineConfigPool{}, Map: allPools, Changed: membersMayMove},
+		{Object: &machineconfigv1.MachineConfigPool{}, Map: allPools, Changed: kube.Typed(membersMayMove)},
 	}
 }
 
 // membersMayMove says whether a change of one pool may matter to others: which
 // nodes it selects, and, of the control plane, whether it comes first.
-func membersMayMove(old, new client.Object) bool {
-	a, okA := old.(*machineconfigv1.MachineConfigPool)
-	b, okB := new.(*machineconfigv1.MachineConfigPool)
-	if !okA || !okB || !equality.Semantic.DeepEqual(a.Spec.NodeSelector, b.Spec.NodeSelector) {
+func membersMayMove(a, b *machineconfigv1.MachineConfigPool) bool {
+	if !equality.Semantic.DeepEqual(a.Spec.NodeSelector, b.Spec.NodeSelector) {
 		return true
 	}
 	return a.Name == wire.PoolMaster && (a.Spec.Paused != b.Spec.Paused || a.Spec.Configuration.Name != b.Spec.Configuration.Name)
@@ -40,25 +38,21 @@ func membersMayMove(old, new client.Object) bool {
 
 // poolChanged lets our own status writes pass by, but sees when the renderer
 // fails or recovers.
-func poolChanged(old, new client.Object) bool {
-	a, okA := old.(*machineconfigv1.MachineConfigPool)
-	b, okB := new.(*machineconfigv1.MachineConfigPool)
-	return !okA || !okB || fragment.Changed(old, new) ||
+func poolChanged(a, b *machineconfigv1.MachineConfigPool) bool {
+	return fragment.Changed(a, b) ||
 		renderStatus(a) != renderStatus(b) || a.Status.Configuration.Name != b.Status.Configuration.Name
 }
 
 func renderStatus(p *machineconfigv1.MachineConfigPool) string {
-	if c := condition(p, machineconfigv1.MachineConfigPoolRenderDegraded); c != nil {
+	if c := fragment.PoolCondition(p, machineconfigv1.MachineConfigPoolRenderDegraded); c != nil {
 		return string(c.Status) + c.Message
 	}
 	return ""
 }
 
 // nodeMatters says whether a rollout may depend on what changed about a Node.
-func nodeMatters(old, new client.Object) bool {
-	a, okA := old.(*corev1.Node)
-	b, okB := new.(*corev1.Node)
-	if !okA || !okB || a.Spec.Unschedulable != b.Spec.Unschedulable || !maps.Equal(a.Labels, b.Labels) || rollout.NotReady(a) != rollout.NotReady(b) {
+func nodeMatters(a, b *corev1.Node) bool {
+	if a.Spec.Unschedulable != b.Spec.Unschedulable || !maps.Equal(a.Labels, b.Labels) || rollout.NotReady(a) != rollout.NotReady(b) {
 		return true
 	}
 	for _, k := range []string{

@@ -75,7 +75,7 @@ func New(d Deps) kube.Controller {
 	return kube.Controller{
 		Name:      wire.ControllerRender,
 		For:       &machineconfigv1.MachineConfigPool{},
-		Changed:   poolChanged,
+		Changed:   kube.Typed(poolChanged),
 		Watches:   watches(c.Log),
 		Workers:   2,
 		Decide:    c.preview,

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"millwright.io/millwright/internal/dialect/machineconfig/fragment"
 	"millwright.io/millwright/internal/dialect/machineconfig/wire"
 	"millwright.io/millwright/internal/engine/diff"
 	"millwright.io/millwright/internal/engine/hostconf"
@@ -58,7 +59,7 @@ func (c *controller) observe(ctx context.Context, r, live client.Reader, key typ
 	for _, s := range pool.Spec.Configuration.Source {
 		p.in.Pool.Sources = append(p.in.Pool.Sources, s.Name)
 	}
-	if c := condition(pool, machineconfigv1.MachineConfigPoolRenderDegraded); c != nil {
+	if c := fragment.PoolCondition(pool, machineconfigv1.MachineConfigPoolRenderDegraded); c != nil {
 		p.in.Pool.Degraded = c.Status == corev1.ConditionTrue
 	}
 	if err := p.gates(ctx, r); err != nil {

@@ -112,7 +112,7 @@ func (c *controller) report(ctx context.Context, obj client.Object, p *picture, 
 		owned = []plan.Condition{{Type: target.ConditionRenderDegraded, Status: corev1.ConditionFalse, Message: d.Status.Waiting}}
 	}
 	for _, o := range append(owned, p.pinnedCondition()...) {
-		after.Status.Conditions = withCondition(after.Status.Conditions, o, c.Clock.Now())
+		after.Status.Conditions = fragment.WithPoolCondition(after.Status.Conditions, o, c.Clock.Now())
 	}
 	// Others write conditions of the same list.
 	err := kube.PatchStatus(ctx, c.Client, pool, after, kube.OptimisticLock())
@@ -131,41 +131,8 @@ func (p *picture) pinnedCondition() []plan.Condition {
 		return []plan.Condition{{Type: kind, Status: corev1.ConditionTrue, Reason: wire.ReasonNotSupported,
 			Message: wire.TextNotSupported("PinnedImageSet") + ": " + strings.Join(p.pinned, ", ")}}
 	}
-	if condition(p.pool, machineconfigv1.MachineConfigPoolPinnedImageSetsDegraded) == nil {
+	if fragment.PoolCondition(p.pool, machineconfigv1.MachineConfigPoolPinnedImageSetsDegraded) == nil {
 		return nil
 	}
 	return []plan.Condition{{Type: kind, Status: corev1.ConditionFalse}}
-}
-
-func condition(pool *machineconfigv1.MachineConfigPool, kind machineconfigv1.MachineConfigPoolConditionType) *machineconfigv1.MachineConfigPoolCondition {
-	for i := range pool.Status.Conditions {
-		if pool.Status.Conditions[i].Type == kind {
-			return &pool.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-// withCondition sets a condition as this API has always done: nothing when all
-// is said already; else the condition moves to the end of the list, and its
-// transition time moves with its status only.
-func withCondition(cs []machineconfigv1.MachineConfigPoolCondition, o plan.Condition, now time.Time) []machineconfigv1.MachineConfigPoolCondition {
-	next := machineconfigv1.MachineConfigPoolCondition{
-		Type: machineconfigv1.MachineConfigPoolConditionType(o.Type), Status: o.Status, Reason: o.Reason, Message: o.Message,
-		LastTransitionTime: metav1.NewTime(now.UTC().Truncate(time.Second)),
-	}
-	out := make([]machineconfigv1.MachineConfigPoolCondition, 0, len(cs)+1)
-	for _, c := range cs {
-		if c.Type != next.Type {
-			out = append(out, c)
-			continue
-		}
-		if c.Status == next.Status {
-			if c.Reason == next.Reason && c.Message == next.Message {
-				return cs
-			}
-			next.LastTransitionTime = c.LastTransitionTime
-		}
-	}
-	return append(out, next)
 }

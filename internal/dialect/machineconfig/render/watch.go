@@ -28,7 +28,7 @@ func watches(log logr.Logger) []kube.Watch {
 		{Object: &machineconfigv1.KubeletConfig{}, Map: poolsOfSelector},
 		{Object: &machineconfigv1.ContainerRuntimeConfig{}, Map: poolsOfSelector},
 		{Object: &machineconfigv1.PinnedImageSet{}, Map: allPools, Changed: fragment.Changed},
-		{Object: &machineconfigv1.MachineConfigPool{}, Map: followers, Changed: streamChanged},
+		{Object: &machineconfigv1.MachineConfigPool{}, Map: followers, Changed: kube.Typed(streamChanged)},
 		{Object: &machineconfigv1.OSImageStream{}, Map: allPools},
 		{Object: &operatorv1.MachineConfiguration{}, Map: allPools, Changed: fragment.Changed},
 		{Object: &machineconfigv1.MachineConfigNode{}, Map: nobody},
@@ -43,10 +43,8 @@ func nobody(context.Context, client.Reader, client.Object) []types.NamespacedNam
 
 // poolChanged lets the counters and conditions of others pass by, but sees
 // which config they say the nodes run.
-func poolChanged(old, new client.Object) bool {
-	a, okA := old.(*machineconfigv1.MachineConfigPool)
-	b, okB := new.(*machineconfigv1.MachineConfigPool)
-	return !okA || !okB || fragment.Changed(old, new) ||
+func poolChanged(a, b *machineconfigv1.MachineConfigPool) bool {
+	return fragment.Changed(a, b) ||
 		a.Status.Configuration.Name != b.Status.Configuration.Name
 }
 
@@ -60,10 +58,8 @@ func followers(ctx context.Context, r client.Reader, obj client.Object) []types.
 	})
 }
 
-func streamChanged(old, new client.Object) bool {
-	a, okA := old.(*machineconfigv1.MachineConfigPool)
-	b, okB := new.(*machineconfigv1.MachineConfigPool)
-	return okA && okB && a.Spec.OSImageStream != b.Spec.OSImageStream
+func streamChanged(a, b *machineconfigv1.MachineConfigPool) bool {
+	return a.Spec.OSImageStream != b.Spec.OSImageStream
 }
 
 func allPools(ctx context.Context, r client.Reader, _ client.Object) []types.NamespacedName {

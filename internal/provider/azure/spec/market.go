@@ -98,7 +98,7 @@ func near(name string, sizes []cloud.Size) []string {
 		if len(z.Zones) > 0 {
 			text += " (zones " + strings.Join(z.Zones, ", ") + ")"
 		}
-		all = append(all, ranked{text, distance(strings.ToLower(name), strings.ToLower(z.Name), 64)})
+		all = append(all, ranked{text, cloud.Distance(strings.ToLower(name), strings.ToLower(z.Name), 64)})
 	}
 	sort.SliceStable(all, func(i, j int) bool {
 		if all[i].d != all[j].d {
@@ -123,7 +123,7 @@ func plain(region string) string { return strings.ToLower(strings.ReplaceAll(reg
 func closest(word string, regions []string) string {
 	best, found := max(3, len(word)/2), ""
 	for _, r := range regions {
-		if d := distance(word, r, best); d < best {
+		if d := cloud.Distance(word, r, best); d < best {
 			best, found = d, r
 		}
 	}

@@ -57,8 +57,12 @@ func TestValidate(t *testing.T) {
 
 func TestDecodeUnknown(t *testing.T) {
 	_, got, err := Codec{}.Decode([]byte(strings.Replace(good, "portGroupName", "portgroupname", 1)))
-	if err != nil || len(got) != 1 || !strings.Contains(got[0].Detail, `"portGroupName"`) {
-		t.Errorf("got %v, %v, want one problem that suggests portGroupName", got, err)
+	if err != nil || len(got) != 1 || !strings.Contains(got[0].Detail, `"portGroupName"`) || got[0].Warning {
+		t.Errorf("got %v, %v, want one refusal that suggests portGroupName", got, err)
+	}
+	_, got, err = Codec{}.Decode([]byte(`{"colour": "red"}`))
+	if err != nil || len(got) != 1 || got[0].Field != "spec.colour" || !got[0].Warning {
+		t.Errorf("a foreign field: got %v, %v, want one warning", got, err)
 	}
 	if _, _, err := (Codec{}).Decode([]byte(`[]`)); err == nil {
 		t.Error("a list: got no error")

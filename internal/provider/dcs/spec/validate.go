@@ -13,7 +13,7 @@ import (
 // Rules implements cloud.RuleLister.
 func (Codec) Rules() []cloud.Rule {
 	return []cloud.Rule{{ID: "dcs-disk", Ours: true}, {ID: "dcs-location", Ours: true}, {ID: "dcs-network", Ours: true}, {ID: "dcs-pool"},
-		{ID: "dcs-provider-id", Ours: true}, {ID: "dcs-size", Ours: true}, {ID: "dcs-template"}, {ID: "unknown-field"}}
+		{ID: "dcs-provider-id", Ours: true}, {ID: "dcs-size", Ours: true}, {ID: "dcs-template"}, {ID: "unknown-field"}, {ID: "unknown-field-near-miss", Ours: true}}
 }
 
 type problems []cloud.Problem
@@ -110,43 +110,17 @@ func (p *problems) disk(at string, d Disk) {
 	}
 }
 
-// unknownFields lists the fields of tree that a DCSMachine does not have.
+// unknownFields says of each field that a DCSMachine does not have what becomes
+// of it: a slip is refused with the field that was meant, a foreign one ignored.
 func unknownFields(tree any) []cloud.Problem {
 	var out []cloud.Problem
-	walk(reflect.TypeFor[Spec](), tree, "spec", &out)
-	slices.SortFunc(out, func(a, b cloud.Problem) int { return strings.Compare(a.Field, b.Field) })
-	return out
-}
-
-func walk(t reflect.Type, v any, path string, out *[]cloud.Problem) {
-	switch t.Kind() {
-	case reflect.Pointer:
-		walk(t.Elem(), v, path, out)
-	case reflect.Slice:
-		items, _ := v.([]any)
-		for i, item := range items {
-			walk(t.Elem(), item, fmt.Sprintf("%s[%d]", path, i), out)
+	t := reflect.TypeFor[Spec]()
+	for _, u := range cloud.UnknownFields(t, tree, t.PkgPath()) {
+		p := cloud.Problem{Rule: "unknown-field", Type: cloud.ProblemUnsupported, Field: "spec." + u.Path(), Value: strconv.Quote(u.Name), Detail: "unknown field, it is ignored", Warning: true}
+		if u.Near != "" {
+			p.Rule, p.Warning, p.Detail = "unknown-field-near-miss", false, fmt.Sprintf("unknown field, did you mean %q?", u.Near)
 		}
-	case reflect.Struct:
-		m, _ := v.(map[string]any)
-		known := map[string]reflect.Type{}
-		for f := range t.Fields() {
-			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
-				known[name] = f.Type
-			}
-		}
-		for name, child := range m {
-			if ft, ok := known[name]; ok {
-				walk(ft, child, path+"."+name, out)
-				continue
-			}
-			p := cloud.Problem{Rule: "unknown-field", Type: cloud.ProblemUnsupported, Field: path + "." + name, Value: strconv.Quote(name), Detail: "unknown field, it is ignored", Warning: true}
-			for k := range known {
-				if strings.EqualFold(k, name) {
-					p.Detail = fmt.Sprintf("unknown field, did you mean %q?", k)
-				}
-			}
-			*out = append(*out, p)
-		}
+		out = append(out, p)
 	}
+	return out
 }
