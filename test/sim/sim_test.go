@@ -41,6 +41,7 @@ const (
 var happens = map[string]string{
 	"evictions":                "create Pod/eviction",
 	"repairs by the check":     actorHealth + " workers: delete Machine",
+	"claims of repairs":        actorHealth + " workers: patch MachineSet",
 	"preDrain hooks":           "user: preDrain hook",
 	"preTerminate hooks":       "user: preTerminate hook",
 	"silent kubelets":          "falls silent",

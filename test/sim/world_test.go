@@ -41,6 +41,7 @@ import (
 	"millwright.io/millwright/internal/kube"
 	"millwright.io/millwright/internal/memapi"
 	"millwright.io/millwright/internal/provider/fake"
+	"millwright.io/millwright/internal/telemetry"
 )
 
 var (
@@ -464,6 +465,9 @@ func (w *world) checkEnd() {
 	var set machinev1.MachineSet
 	if err := w.api.Get(context.Background(), client.ObjectKey{Namespace: wire.Namespace, Name: setName}, &set); err != nil {
 		w.t.Fatal(err)
+	}
+	if claims := set.Annotations[telemetry.AnnotationClaims]; claims != "" {
+		w.fail("claims are left at the end: %s", claims)
 	}
 	if s := set.Status; int(s.Replicas) != w.want || int(s.ReadyReplicas) != w.want || int(s.AvailableReplicas) != w.want {
 		w.fail("the set says replicas %d, ready %d, available %d, want %d", s.Replicas, s.ReadyReplicas, s.AvailableReplicas, w.want)

@@ -14,9 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"millwright.io/millwright/internal/act"
@@ -31,6 +33,10 @@ import (
 // frees the account need not be an event of this check.
 const wakeSpent = 30 * time.Second
 
+// wakeHeld is when claims are settled again that are held: a set that wants
+// fewer Machines is no event of this check.
+const wakeHeld = 30 * time.Second
+
 // claimer is who claims: one check.
 func claimer(key types.NamespacedName) string { return "machinehealthcheck/" + key.Name }
 
@@ -39,6 +45,9 @@ func claimer(key types.NamespacedName) string { return "machinehealthcheck/" + k
 type books struct {
 	accounts []*account
 	byNode   map[string]*account
+	// wanted is how many Machines each MachineSet wants whose Machines the check
+	// selects, by name.
+	wanted map[string]int32
 }
 
 type account struct {
@@ -53,11 +62,14 @@ func (c *controller) openBooks(ctx context.Context, p picture) (*books, error) {
 	if err := c.Live.List(ctx, &pools); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !runtime.IsNotRegisteredError(err) {
 		return nil, fmt.Errorf("list pools: %w", err)
 	}
-	b := &books{byNode: map[string]*account{}}
+	b := &books{byNode: map[string]*account{}, wanted: map[string]int32{}}
 	if err := c.poolAccounts(ctx, b, pools.Items); err != nil {
 		return nil, err
 	}
-	owners := map[types.UID]*account{}
+	owners, err := c.setAccounts(ctx, b, p)
+	if err != nil {
+		return nil, err
+	}
 	for _, t := range p.in.Targets {
 		if t.NodeName == "" || b.byNode[t.NodeName] != nil {
 			continue
@@ -82,6 +94,41 @@ func (c *controller) openBooks(ctx context.Context, p picture) (*books, error) {
 		}
 	}
 	return b, nil
+}
+
+// setAccounts adds an account for each MachineSet whose Machines the check
+// selects, and for each that carries a claim of the check: either may have no
+// Machine at the moment. They are returned by UID.
+func (c *controller) setAccounts(ctx context.Context, b *books, p picture) (map[types.UID]*account, error) {
+	selector, err := metav1.LabelSelectorAsSelector(&p.mhc.Spec.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("read spec.selector: %w", err)
+	}
+	var sets machinev1.MachineSetList
+	if err := c.Live.List(ctx, &sets, client.InNamespace(p.mhc.Namespace)); err != nil {
+		return nil, fmt.Errorf("list machine sets: %w", err)
+	}
+	owning := map[types.UID]bool{}
+	for _, m := range p.machines {
+		if ref := metav1.GetControllerOfNoCopy(m); ref != nil {
+			owning[ref.UID] = true
+		}
+	}
+	owners := map[types.UID]*account{}
+	by := claimer(client.ObjectKeyFromObject(p.mhc))
+	for i := range sets.Items {
+		set := &sets.Items[i]
+		a := accountOf(&machinev1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: set.Name}}, set.Annotations)
+		selected := owning[set.UID] || selector.Matches(labels.Set(set.Spec.Template.Labels))
+		if selected && set.DeletionTimestamp == nil {
+			b.wanted[set.Name] = ptr.Deref(set.Spec.Replicas, 1)
+		}
+		if selected || slices.ContainsFunc(a.claims, func(cl budget.Claim) bool { return cl.By == by }) {
+			owners[set.UID] = a
+			b.accounts = append(b.accounts, a)
+		}
+	}
+	return owners, nil
 }
 
 // poolAccounts adds an account for each pool that has Nodes.
@@ -181,9 +228,7 @@ func (c *controller) claim(ctx context.Context, p picture, d *plan.Decision[heal
 			if e, _ := health.Told(p.in, a, spent.Error()); e != nil {
 				d.Events = append(d.Events, *e)
 			}
-			if d.Wake == 0 || d.Wake > wakeSpent {
-				d.Wake = wakeSpent
-			}
+			wakeBy(d, wakeSpent)
 			continue
 		case err != nil && !apierrors.IsNotFound(err):
 			return out, err
@@ -192,7 +237,17 @@ func (c *controller) claim(ctx context.Context, p picture, d *plan.Decision[heal
 		out = append(out, a)
 	}
 	c.claims.note(key, held)
+	if held {
+		wakeBy(d, wakeHeld)
+	}
 	return out, nil
+}
+
+// wakeBy makes the check look again after at most wait.
+func wakeBy(d *plan.Decision[health.Status], wait time.Duration) {
+	if d.Wake == 0 || d.Wake > wait {
+		d.Wake = wait
+	}
 }
 
 // settle drops this check's claims on Nodes that are back, or whose successor
@@ -200,11 +255,7 @@ func (c *controller) claim(ctx context.Context, p picture, d *plan.Decision[heal
 // Node is gone.
 func (c *controller) settle(ctx context.Context, p picture, s health.Status, b *books) (bool, error) {
 	by := claimer(client.ObjectKeyFromObject(p.mhc))
-	whole, err := c.whole(ctx, p)
-	if err != nil {
-		return false, err
-	}
-	held := false
+	whole, held := whole(p, b.wanted), false
 	for _, a := range b.accounts {
 		for _, cl := range a.claims {
 			if cl.By != by {
@@ -236,31 +287,24 @@ func over(in health.Input, s health.Status, node string, whole bool) bool {
 	return whole
 }
 
-// whole says whether every owner has the Machines it wants, each with a ready
-// Node.
-func (c *controller) whole(ctx context.Context, p picture) (bool, error) {
+// whole says whether every MachineSet has the Machines it wants, each with a
+// ready Node.
+func whole(p picture, wanted map[string]int32) bool {
 	have := map[string]int32{}
 	for _, t := range p.in.Targets {
 		if t.Deleting || !healthy(t.Node) {
-			return false, nil
+			return false
 		}
 		if ref := metav1.GetControllerOfNoCopy(p.machines[t.Name]); ref != nil && ref.Kind == "MachineSet" {
 			have[ref.Name]++
 		}
 	}
-	for name, n := range have {
-		var set machinev1.MachineSet
-		if err := c.Live.Get(ctx, client.ObjectKey{Namespace: p.mhc.Namespace, Name: name}, &set); err != nil {
-			if apierrors.IsNotFound(err) {
-				continue
-			}
-			return false, fmt.Errorf("get machine set %s: %w", name, err)
-		}
-		if set.Spec.Replicas != nil && n < *set.Spec.Replicas {
-			return false, nil
+	for name, n := range wanted {
+		if have[name] < n {
+			return false
 		}
 	}
-	return true, nil
+	return true
 }
 
 // targetNamed is the Machine that an action deletes.

@@ -15,12 +15,14 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"millwright.io/millwright/internal/dialect/machineapi/wire"
 	"millwright.io/millwright/internal/telemetry"
 )
 
 func setOf(n int32) *machinev1.MachineSet {
 	s := &machinev1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "set", UID: "set"}}
 	s.Spec.Replicas = ptr.To(n)
+	s.Spec.Template.Labels = map[string]string{wire.LabelMachineRole: "worker"}
 	return s
 }
 
@@ -156,5 +158,52 @@ func TestRepairWaitsForTheBudgetOfItsPool(t *testing.T) {
 	w.step()
 	if n := w.living(); n != 5 {
 		t.Errorf("%d Machines live after another look, want 5", n)
+	}
+}
+
+// TestClaimOfASetWithoutMachinesIsSettled: the only Machine of a set is
+// repaired. Its claim holds while the set waits for the next one, and goes when
+// the set wants none any more, which is no event of the check.
+func TestClaimOfASetWithoutMachinesIsSettled(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		edit func(w *world, set *machinev1.MachineSet)
+	}{
+		{"it is scaled to nothing", func(w *world, set *machinev1.MachineSet) {
+			set.Spec.Replicas = ptr.To[int32](0)
+			if err := w.api.Update(w.t.Context(), set); err != nil {
+				w.t.Fatal(err)
+			}
+		}},
+		{"its Machines are another check's", func(w *world, set *machinev1.MachineSet) {
+			set.Spec.Template.Labels = map[string]string{wire.LabelMachineRole: "infra"}
+			if err := w.api.Update(w.t.Context(), set); err != nil {
+				w.t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, append(workers(1), check("100%"), setOf(1))...)
+			w.turn(1, corev1.ConditionFalse)
+			w.clk.Step(6 * time.Minute)
+			w.step()
+			w.bury("w-00")
+			res := w.step()
+			set := setOf(1)
+			if got := w.claims(set); !strings.Contains(got, "w-00") {
+				t.Fatalf("claims while the set has no Machine but wants one: %q", got)
+			}
+			if res.RequeueAfter == 0 || res.RequeueAfter > time.Minute {
+				t.Errorf("a check with claims looks again after %v", res.RequeueAfter)
+			}
+			tt.edit(w, set)
+			res = w.step()
+			if got := w.claims(setOf(1)); got != "" {
+				t.Errorf("claims at the end: %q", got)
+			}
+			if res.RequeueAfter != 0 {
+				t.Errorf("a check at rest looks again after %v", res.RequeueAfter)
+			}
+		})
 	}
 }

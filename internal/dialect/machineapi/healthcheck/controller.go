@@ -39,7 +39,8 @@ import (
 //+kubebuilder:rbac:groups=machine.openshift.io,resources=machinehealthchecks/status,verbs=patch,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get;list;watch;patch;delete,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
-//+kubebuilder:rbac:groups=machine.openshift.io,resources=machinesets;controlplanemachinesets,verbs=get;patch,namespace=openshift-machine-api
+//+kubebuilder:rbac:groups=machine.openshift.io,resources=machinesets,verbs=get;list;patch,namespace=openshift-machine-api
+//+kubebuilder:rbac:groups=machine.openshift.io,resources=controlplanemachinesets,verbs=get;patch,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigpools,verbs=get;list;patch
 //+kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=metal3remediationtemplates,verbs=get;list,namespace=openshift-machine-api
 //+kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=metal3remediations,verbs=get;list;create;delete,namespace=openshift-machine-api
