@@ -270,6 +270,22 @@ func (h *Hypervisor) booted(rec *Record) error {
 	return h.save(&g.rec)
 }
 
+// ignite is what Ignition does at a first boot: it gets the config and applies
+// it to the disk.
+func (h *Hypervisor) ignite(ctx context.Context, root *os.Root, rec *Record, print func(string, ...any)) error {
+	print("Ignition: first boot, %d bytes of user data", len(rec.UserData))
+	userData, err := h.userData(ctx, rec, print)
+	if err != nil {
+		return fmt.Errorf("ignition: %w", err)
+	}
+	done, err := ApplyIgnition(ctx, root, userData)
+	if err != nil {
+		return fmt.Errorf("ignition: %w", err)
+	}
+	print("Ignition: %s", done)
+	return nil
+}
+
 // start empties what is volatile and, at the first boot, writes the image and
 // applies the user data.
 func (h *Hypervisor) start(ctx context.Context, root *os.Root, rec *Record, print func(string, ...any)) error {
@@ -282,16 +298,9 @@ func (h *Hypervisor) start(ctx context.Context, root *os.Root, rec *Record, prin
 		if err := h.install(root, rec); err != nil {
 			return fmt.Errorf("write image to disk: %w", err)
 		}
-		print("Ignition: first boot, %d bytes of user data", len(rec.UserData))
-		userData, err := h.userData(ctx, rec, print)
-		if err != nil {
-			return fmt.Errorf("ignition: %w", err)
+		if err := h.ignite(ctx, root, rec, print); err != nil {
+			return err
 		}
-		done, err := ApplyIgnition(ctx, root, userData)
-		if err != nil {
-			return fmt.Errorf("ignition: %w", err)
-		}
-		print("Ignition: %s", done)
 	}
 	if err := h.bootSystem(root, rec, first, print); err != nil {
 		return err

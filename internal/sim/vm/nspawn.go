@@ -90,16 +90,9 @@ func (h *Hypervisor) installDebian(ctx context.Context, root *os.Root, rec *Reco
 			return err
 		}
 	}
-	print("Ignition: first boot, %d bytes of user data", len(rec.UserData))
-	userData, err := h.userData(ctx, rec, print)
-	if err != nil {
-		return fmt.Errorf("ignition: %w", err)
+	if err := h.ignite(ctx, root, rec, print); err != nil {
+		return err
 	}
-	done, err := ApplyIgnition(ctx, root, userData)
-	if err != nil {
-		return fmt.Errorf("ignition: %w", err)
-	}
-	print("Ignition: %s", done)
 	if err := provisionDebian(root); err != nil {
 		return fmt.Errorf("first boot: %w", err)
 	}
